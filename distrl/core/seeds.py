@@ -1,0 +1,29 @@
+"""Random streams: one root seed, a stream of its own for every place in the run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+JOBS = ("ps", "memory", "learner", "actor", "evaluation")
+
+
+def seed_sequence(
+    seed: int, job: str, task: int, environment: int = 0, restart: int = 0
+) -> np.random.SeedSequence:
+    """The stream of one environment slot (or of the task itself) of one task.
+
+    Streams of different (job, task, environment, restart) and of different root
+    seeds are disjoint. `environment` 0 is the task's own stream, slot e has e + 1.
+    Raises ValueError for an unknown job or a negative number.
+    """
+    if job not in JOBS:
+        raise ValueError(f"job must be one of {JOBS}, got {job!r}")
+    key = (JOBS.index(job), task, environment, restart)
+    if seed < 0 or min(key) < 0:
+        raise ValueError(f"seeds and indices must be at least 0, got {seed}, {key}")
+    return np.random.SeedSequence(seed, spawn_key=key)
+
+
+def integer_seed(sequence: np.random.SeedSequence) -> int:
+    """A 31-bit integer for libraries that take one."""
+    return int(sequence.generate_state(1, np.uint32)[0] >> 1)
