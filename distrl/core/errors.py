@@ -23,5 +23,9 @@ class TaskRefused(DistrlError):
     """ps 0 did not let this task join: it differs from the run, or came too late."""
 
 
+class RunEnding(TaskRefused):
+    """The run is ending, or has ended: there is nothing to join."""
+
+
 class RunFailed(DistrlError):
     """The run ended because of a failure in some task."""

@@ -1,0 +1,1 @@
+"""One class for each algorithm, one method for each job."""

@@ -1,0 +1,139 @@
+"""What all agents of actors, memories, learners and parameter servers share."""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from distrl.checkpoints.policy import GreedyPolicy
+from distrl.cluster.channel import Address
+from distrl.cluster.parameter_store import ParameterStore
+from distrl.core import seeds, specs
+from distrl.core.errors import RunFailed
+from distrl.core.specs import EnvironmentSpec
+from distrl.environments.vector_environment import VectorEnvironment
+from distrl.lifecycle import run_state
+from distrl.lifecycle.run_state import RunState
+from distrl.lifecycle.run_status import RunReporter
+from distrl.lifecycle.stop_monitor import StopMonitor
+from distrl.lifecycle.task import Task
+
+#: Makes a vector environment: called with num_envs and seeds (one for each).
+EnvironmentFactory = Callable[..., VectorEnvironment]
+
+
+class ActorLearnerAgent(abc.ABC):
+    """An algorithm, spread over the jobs of a run.
+
+        agent = ApexAgent(...)
+        agent.run(task)      # the same call in every process; returns when the run ends
+
+    A subclass says what each job does. What a job's method raises ends the run.
+    """
+
+    def __init__(self, environment_factory: EnvironmentFactory, num_envs: int):
+        if num_envs < 1:
+            raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+        self.num_envs = num_envs
+        self._environment_factory = environment_factory
+
+    def run(self, task: Task) -> None:
+        """Does the job of `task` until the run ends. Raises RunFailed when the run
+        ended because of a failure elsewhere."""
+        jobs = {
+            "ps": self.run_ps,
+            "memory": self.run_memory,
+            "learner": self.run_learner,
+            "actor": self.run_actor,
+        }
+        jobs[task.job](task)
+
+    @abc.abstractmethod
+    def run_memory(self, task: Task) -> None:
+        """Takes in experience and serves batches."""
+
+    @abc.abstractmethod
+    def run_learner(self, task: Task) -> None:
+        """Trains, publishes parameters, keeps checkpoints."""
+
+    @abc.abstractmethod
+    def run_actor(self, task: Task) -> None:
+        """Steps environments and ships experience."""
+
+    def environment_spec(self) -> EnvironmentSpec:
+        """What the environment shows and takes; makes one and closes it."""
+        with self._environment_factory(num_envs=1, seeds=None) as environment:
+            return environment.spec
+
+    def make_environment(
+        self, seed: int, job: str, task: int, num_envs: int | None = None
+    ) -> VectorEnvironment:
+        """The environments of one task, each with a random stream of its own."""
+        number = self.num_envs if num_envs is None else num_envs
+        slots: Sequence[int] = [
+            seeds.integer_seed(seeds.seed_sequence(seed, job, task, slot + 1))
+            for slot in range(number)
+        ]
+        return self._environment_factory(num_envs=number, seeds=slots)
+
+    @abc.abstractmethod
+    def make_policy(
+        self, spec: EnvironmentSpec, parameters: Mapping[str, np.ndarray]
+    ) -> GreedyPolicy:
+        """The greedy policy of a checkpoint's arrays."""
+
+    def run_ps(self, task: Task) -> None:
+        """Holds parameters; ps 0 also keeps the run state. The last to leave."""
+        if task.index > 0:
+            task.join({})
+            while not task.heartbeat.wait_for(
+                lambda: task.view.phase == run_state.FINISHED, timeout=60.0
+            ):
+                task.heartbeat.progress += 1
+            leave(task)
+            return
+        conditions = task.run.stop
+        state = RunState(
+            task.cluster, task.config, conditions, task.timeouts, time.monotonic()
+        )
+        reporter = RunReporter(task.run_dir, conditions)
+        monitor = StopMonitor(
+            state,
+            task.address("ps", 0),
+            task.target,
+            task.producer.incarnation,
+            reporter,
+            task.totals,
+            task.signals,
+        )
+        try:
+            while not monitor.wait(timeout=60.0):
+                pass
+        finally:
+            monitor.stop(5.0)
+            reporter.close()
+        if monitor.stop_reason.startswith(run_state.FAILURE):
+            raise RunFailed(monitor.stop_reason)
+
+
+def described(spec: EnvironmentSpec) -> dict[str, str]:
+    """The spec as texts that must agree in all tasks."""
+    return {key: str(text) for key, text in specs.describe(spec).items()}
+
+
+def parameter_store(task: Task, name: str = "parameters") -> ParameterStore:
+    """One named set of parameters of this run, on all of its ps."""
+    addresses: list[Address] = task.addresses("ps")
+    run = int(task.view.run_id, 16)
+    return ParameterStore(f"{name}/{task.view.run_id}", addresses, run)
+
+
+def leave(task: Task) -> None:
+    """The last thing a task does. Raises RunFailed when the run has failed."""
+    failed, reason = task.view.failed, task.view.stop_reason
+    task.leave()
+    if failed:
+        raise RunFailed(reason)

@@ -1,0 +1,110 @@
+"""Ape-X (Horgan et al. 2018, https://arxiv.org/abs/1803.00933) with DQN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from distrl.agents.actor_learner_agent import EnvironmentFactory
+from distrl.agents.apex_actor import ApexActor
+from distrl.agents.apex_learner import ApexLearner
+from distrl.agents.apex_memory import ApexMemory, experience_channel
+from distrl.agents.async_agent import AsyncAgent
+from distrl.agents.settings import Acting, Learning, Replay
+from distrl.checkpoints.policy import GreedyPolicy
+from distrl.cluster.proxy_sender import ProxySender, SenderSettings
+from distrl.core import seeds
+from distrl.core.errors import ConfigError
+from distrl.core.specs import EnvironmentSpec
+from distrl.environments.vector_environment import VectorEnvironment
+from distrl.lifecycle.task import Task
+from distrl.memories.rate_limiter import RateLimiter
+from distrl.memories.replay_memory import ReplayMemory
+from distrl.metrics.machine import memory_bytes
+from distrl.models.dqn import DQNModel
+
+#: Makes a memory: called with spec, capacity and seed.
+MemoryFactory = Callable[..., ReplayMemory]
+
+
+class ApexAgent(AsyncAgent):
+    """Many actors with different ε fill prioritized memories that one learner draws on.
+
+    Actors compute the first priorities from the values they acted on; the learner's
+    come back with the ids of the rows. Actor 0 also plays greedy evaluation episodes,
+    which are never shipped. The slots of an actor are dealt out over the memories, so
+    each environment's stream stays with one memory.
+    """
+
+    def __init__(
+        self,
+        environment_factory: EnvironmentFactory,
+        memory_factory: MemoryFactory,
+        model: DQNModel,
+        num_envs: int = 32,
+        acting: Acting = Acting(),
+        replay: Replay = Replay(),
+        learning: Learning = Learning(),
+    ):
+        super().__init__(environment_factory, num_envs)
+        self._memory_factory, self._model = memory_factory, model
+        self._acting, self._replay, self._learning = acting, replay, learning
+
+    def check(self, spec: EnvironmentSpec, task: Task) -> None:
+        self.make_limiter(task)
+        needed = self._memory_factory.predicted_bytes(spec, self._replay.capacity)
+        if task.job == "memory" and needed > memory_bytes():
+            raise ConfigError(
+                f"Replay.capacity {self._replay.capacity} needs {needed / 2**30:.1f} "
+                f"GiB, this machine has {memory_bytes() / 2**30:.1f} GiB"
+            )
+
+    def make_limiter(self, task: Task) -> RateLimiter:
+        """The limiter of one memory. Raises ValueError when its band is too narrow."""
+        replay, per_insert = self._replay, self._replay.samples_per_insert or 1.0
+        slots = math.ceil(self.num_envs / len(task.cluster.memory))
+        block = slots * (self._acting.block_length + self._acting.n_step)
+        band = per_insert * block + replay.bundle_rows
+        tolerance = band if replay.tolerance is None else replay.tolerance
+        limiter = RateLimiter(
+            replay.samples_per_insert, replay.min_size_to_sample, tolerance
+        )
+        limiter.check(block, replay.bundle_rows)
+        return limiter
+
+    def make_policy(
+        self, spec: EnvironmentSpec, parameters: Mapping[str, np.ndarray]
+    ) -> GreedyPolicy:
+        return GreedyPolicy(self._model, spec, parameters)
+
+    def make_actor(
+        self, task: Task, spec: EnvironmentSpec, environment: VectorEnvironment
+    ) -> ApexActor:
+        evaluation = None
+        if task.index == 0:
+            evaluation = self.make_environment(
+                task.run.seed, "evaluation", 0, self._acting.evaluation_episodes
+            )
+        return ApexActor(task, environment, evaluation, self._model, self._acting)
+
+    def make_senders(self, task: Task, spec: EnvironmentSpec) -> list[ProxySender]:
+        settings = SenderSettings(capacity=2, max_message_bytes=0)
+        return [
+            task.sender(experience_channel(spec), address, settings)
+            for address in task.addresses("memory")
+        ]
+
+    def make_memory(self, task: Task, spec: EnvironmentSpec) -> ApexMemory:
+        seed = seeds.seed_sequence(task.run.seed, "memory", task.index)
+        memory = self._memory_factory(
+            spec=spec, capacity=self._replay.capacity, seed=seed
+        )
+        return ApexMemory(task, spec, memory, self.make_limiter(task), self._replay)
+
+    def make_learner(self, task: Task, spec: EnvironmentSpec) -> ApexLearner:
+        return ApexLearner(task, spec, self._model, self._learning, self._replay)
+
+    def _pull_secs(self) -> float:
+        return self._acting.pull_period_secs

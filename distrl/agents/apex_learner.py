@@ -1,0 +1,91 @@
+"""What an Ape-X learner does: train on bundles, send priorities back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from distrl.agents.apex_memory import batches_channel, priorities_channel
+from distrl.agents.learner_loop import LearnerLoop
+from distrl.agents.settings import Learning, Replay
+from distrl.cluster.messages import Message
+from distrl.cluster.proxy_sender import ProxySender, SenderSettings
+from distrl.core.nests import map_nest
+from distrl.core.records import PriorityUpdate, ReplayBatch
+from distrl.core.specs import EnvironmentSpec
+from distrl.core.threads import Deadline
+from distrl.lifecycle.task import Task
+from distrl.models.dqn import DQNModel
+
+_MEASURE_SECS = 1.0  # between two measurements of loss and gradients
+
+
+class ApexLearner(LearnerLoop):
+    """The receiver's thread fetches the next bundle while this one is trained on."""
+
+    def __init__(
+        self,
+        task: Task,
+        spec: EnvironmentSpec,
+        model: DQNModel,
+        learning: Learning,
+        replay: Replay,
+    ):
+        super().__init__(task, spec, model, learning)
+        self._batch_size = replay.batch_size
+        self._max_steps = task.run.stop.max_learner_steps
+        self._next_measure = Deadline(0.0)
+
+    def open_channels(self) -> None:
+        self._batches = self.task.receiver(batches_channel(self._spec), capacity=1)
+        settings = SenderSettings(capacity=4)
+        self._priorities: list[ProxySender] = [
+            self.task.sender(priorities_channel(), address, settings)
+            for address in self.task.addresses("memory")
+        ]
+
+    def step(self, timeout: float) -> None:
+        with self.task.timer.measure("wait"):
+            message = self._batches.get(timeout)
+        if message is None:
+            return
+        bundle: ReplayBatch = message.record
+        priorities = [
+            self._train(map_nest(lambda a, f=first: a[f : f + self._batch_size], bundle))
+            for first in range(0, message.header.rows, self._batch_size)
+            if self._may_train()
+        ]
+        if priorities:
+            self._send_priorities(message, np.concatenate(priorities))
+        self.now_and_then()
+
+    def _may_train(self) -> bool:
+        steps = self.session.learner_steps
+        return self._max_steps is None or steps < self._max_steps
+
+    def _train(self, batch: ReplayBatch) -> np.ndarray:
+        measure = self._next_measure.passed
+        priorities, metrics = self.session.train(batch, measure)
+        self.task.counters.add("trained", priorities.size)
+        if measure:
+            self._next_measure = Deadline(_MEASURE_SECS)
+            values = {key: float(value) for key, value in metrics.items()}
+            self.task.gauges.update(values)
+        self.after_step()
+        return priorities
+
+    def _send_priorities(self, message: Message, priorities: np.ndarray) -> None:
+        rows = priorities.size
+        update = PriorityUpdate(
+            message.record.id[:rows],
+            np.maximum(priorities, 1e-6),
+            np.full(rows, message.header.incarnation, np.int64),
+        )
+        sender = self._priorities[message.header.task]
+        while not sender.put(update, rows, timeout=0.2):
+            self.task.heartbeat.progress += 1
+            if self.task.should_stop or self.task.peer_is_gone(sender.address):
+                sender.refuse(rows)
+                return
+
+    def drain(self) -> None:
+        self.task.drain(self._batches, "memory", lambda message: None)

@@ -1,0 +1,210 @@
+"""Agents whose jobs run at their own pace: nobody waits for a round."""
+
+from __future__ import annotations
+
+import abc
+import logging
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from distrl.agents.actor_learner_agent import (
+    ActorLearnerAgent,
+    described,
+    leave,
+    parameter_store,
+)
+from distrl.agents.learner_loop import LearnerLoop
+from distrl.cluster.messages import Message
+from distrl.cluster.parameter_store import ParameterPuller
+from distrl.cluster.proxy_sender import ProxySender
+from distrl.core.errors import RunFailed
+from distrl.core.specs import EnvironmentSpec, Nest
+from distrl.core.threads import Deadline
+from distrl.environments.vector_environment import VectorEnvironment
+from distrl.lifecycle.task import Task
+
+log = logging.getLogger(__name__)
+
+_IDLE_SECS = 0.2  # the longest wait for news; what matters sets the wakeup
+
+
+class Shipment(NamedTuple):
+    """A record on its way to one memory."""
+
+    memory: int
+    record: Nest
+    rows: int
+
+
+class Actor(Protocol):
+    """What one actor does between two looks at its flags."""
+
+    def load(self, version: int, parameters: np.ndarray) -> None:
+        """Acts under these parameters from now on."""
+
+    def step(self) -> None:
+        """Steps all environments once."""
+
+    def shipments(self) -> Iterator[Shipment]:
+        """What is ready to be shipped."""
+
+    def flush(self) -> Iterator[Shipment]:
+        """All that is left at the end."""
+
+    def evaluate(self) -> None:
+        """Plays greedy episodes where this actor does so and they are due."""
+
+    def close(self) -> None:
+        """Frees what it holds."""
+
+
+class Memory(Protocol):
+    """What one memory does; it never blocks."""
+
+    def serve(self) -> bool:
+        """One round over everything that can be done; False when nothing could."""
+
+    def open(self) -> None:
+        """From now on takes in whatever comes (the run ends)."""
+
+    def store(self, message: Message) -> None:
+        """Takes in one message of experience."""
+
+    def finish(self) -> None:
+        """Serves what is left, and drains what learners still send."""
+
+
+class AsyncAgent(ActorLearnerAgent):
+    """The loops of asynchronous agents; what is stored and trained is the subclass's.
+
+    Actors pull whatever parameters are newest, memories serve while they take in, the
+    learner publishes every so many steps.
+    """
+
+    @abc.abstractmethod
+    def make_actor(
+        self, task: Task, spec: EnvironmentSpec, environment: VectorEnvironment
+    ) -> Actor:
+        """Called once the task has joined."""
+
+    @abc.abstractmethod
+    def make_memory(self, task: Task, spec: EnvironmentSpec) -> Memory:
+        """Called once the task has joined; opens the memory's channels."""
+
+    @abc.abstractmethod
+    def make_learner(self, task: Task, spec: EnvironmentSpec) -> LearnerLoop:
+        """Called before the task joins."""
+
+    @abc.abstractmethod
+    def make_senders(self, task: Task, spec: EnvironmentSpec) -> list[ProxySender]:
+        """An actor's senders, one for each memory."""
+
+    def check(self, spec: EnvironmentSpec, task: Task) -> None:
+        """Raises ConfigError or ValueError for settings that cannot work."""
+
+    # The jobs.
+
+    def run_memory(self, task: Task) -> None:
+        spec = self.environment_spec()
+        self.check(spec, task)
+        task.join(described(spec))
+        memory = self.make_memory(task, spec)
+        while not task.should_stop:
+            task.heartbeat.progress += 1
+            if not memory.serve():
+                task.wait_for_news(_IDLE_SECS)
+        memory.open()
+        memory.finish()
+        leave(task)
+
+    def run_learner(self, task: Task) -> None:
+        spec = self.environment_spec()
+        self.check(spec, task)
+        loop = self.make_learner(task, spec)
+        loop.join(described(spec))
+        while not task.should_stop:
+            task.heartbeat.progress += 1
+            loop.step(_IDLE_SECS)
+        loop.finish()
+        leave(task)
+
+    def run_actor(self, task: Task) -> None:
+        environment = self.make_environment(task.run.seed, "actor", task.index)
+        with environment:
+            spec = environment.spec
+            self.check(spec, task)
+            task.join(described(spec))
+            senders = self.make_senders(task, spec)
+            actor = self.make_actor(task, spec, environment)
+            puller = ParameterPuller(
+                parameter_store(task), self._pull_secs(), task.timeouts.heartbeat_secs
+            )
+            try:
+                self._act(task, actor, puller, senders)
+            finally:
+                actor.close()
+            puller.stop(5.0)
+        leave(task)
+
+    def _pull_secs(self) -> float:
+        return 0.2
+
+    def _act(
+        self,
+        task: Task,
+        actor: Actor,
+        puller: ParameterPuller,
+        senders: list[ProxySender],
+    ) -> None:
+        if not self._load_first(task, actor, puller):
+            task.end_senders()
+            return
+        while not task.should_stop:
+            task.heartbeat.progress += 1
+            actor.step()
+            for shipment in actor.shipments():
+                ship(task, senders, shipment)
+            newest = puller.newest()
+            if newest is not None:
+                actor.load(*newest)
+            actor.evaluate()
+        for shipment in actor.flush():
+            ship(task, senders, shipment)
+        task.end_senders()
+
+    def _load_first(self, task: Task, actor: Actor, puller: ParameterPuller) -> bool:
+        """Waits for the first parameters; False when the run ends before they come."""
+        deadline = Deadline(task.timeouts.startup_secs)
+        while not task.should_stop:
+            puller.wait(_IDLE_SECS)
+            newest = puller.newest()
+            if newest is not None:
+                actor.load(*newest)
+                return True
+            task.heartbeat.progress += 1
+            if deadline.passed:
+                raise RunFailed(
+                    f"no parameters within {task.timeouts.startup_secs:.0f} s: "
+                    "has learner 0 started?"
+                )
+        return False
+
+
+def ship(task: Task, senders: list[ProxySender], shipment: Shipment) -> None:
+    """Hands a record to its sender, waiting for room; what cannot be taken because the
+    memory is gone, or the run's end takes too long, is counted as lost."""
+    sender = senders[shipment.memory]
+    limit: Deadline | None = None
+    with task.timer.measure("wait"):
+        while not sender.put(shipment.record, shipment.rows, _IDLE_SECS):
+            task.heartbeat.progress += 1
+            if task.should_stop and limit is None:
+                limit = Deadline(task.timeouts.shutdown_secs)
+            gone = task.peer_is_gone(sender.address)
+            if gone or (limit is not None and limit.passed):
+                sender.refuse(shipment.rows)
+                return
+
+

@@ -1,0 +1,68 @@
+"""The behaviour policy of one actor: ε-greedy, with an ε for each environment slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distrl.checkpoints.parameters import unflatten_parameters
+from distrl.checkpoints.policy import LocalPolicy
+from distrl.core.specs import Nest
+
+
+class Decision(NamedTuple):
+    """What was decided for N slots."""
+
+    action: Any  # [N], in the environment's numbering
+    value_taken: Any  # float32 [N], of the action
+    value_max: Any  # float32 [N], of the best action
+
+
+class EpsilonGreedy:
+    """Actions under the newest parameters that were loaded."""
+
+    def __init__(
+        self,
+        policy: LocalPolicy,
+        action_spec: Any,
+        epsilons: Sequence[float],
+        seed: np.random.SeedSequence,
+    ):
+        self._policy = policy
+        self._first_action = int(action_spec.minimum)
+        self._dtype = action_spec.dtype
+        self._epsilons = np.asarray(epsilons)
+        self._rows = np.arange(len(epsilons))
+        self._random = np.random.default_rng(seed)
+        self.version = -1
+
+    def load(self, version: int, parameters: np.ndarray) -> None:
+        """Takes uint8 parameters as they travel. Raises ValueError when they do not
+        fit the acting graph."""
+        self._policy.load(
+            unflatten_parameters(parameters, self._policy.parameter_specs)
+        )
+        self.version = version
+
+    def decide(self, observation: Nest) -> Decision:
+        """`observation` is `[N, ...]`, N the number of ε."""
+        values = self._policy.action_values(observation)
+        best = values.argmax(axis=1)
+        explores = self._random.random(best.size) < self._epsilons
+        anything = self._random.integers(values.shape[1], size=best.size)
+        action = np.where(explores, anything, best)
+        return Decision(
+            (action + self._first_action).astype(self._dtype),
+            values[self._rows, action],
+            values[self._rows, best],
+        )
+
+    def greedy(self, observation: Nest) -> np.ndarray:
+        """The best actions of any number of observations."""
+        best = self._policy.action_values(observation).argmax(axis=1)
+        return (best + self._first_action).astype(self._dtype)
+
+    def close(self) -> None:
+        self._policy.close()

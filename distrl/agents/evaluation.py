@@ -1,0 +1,39 @@
+"""Greedy episodes that count: during the run, and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from distrl.core.specs import Nest
+from distrl.environments.vector_environment import VectorEnvironment
+
+
+def greedy_returns(
+    environment: VectorEnvironment,
+    act: Callable[[Nest], Nest],
+    num_episodes: int,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[float] | None:
+    """Undiscounted returns of `num_episodes` fresh episodes; None when stopped.
+
+    Each slot plays its share, so that short episodes are not favoured. `act` maps
+    observations `[N, ...]` to actions.
+    """
+    slots = environment.num_envs
+    shares = np.full(slots, num_episodes // slots)
+    shares[: num_episodes % slots] += 1
+    played = np.zeros(slots, np.int64)
+    returns: list[float] = []
+    observation = environment.reset()
+    while len(returns) < num_episodes:
+        if stop():
+            return None
+        step = environment.step(act(observation))
+        observation = step.observation
+        if step.info:
+            counts = step.info["_episode_return"] & (played < shares)
+            returns.extend(step.info["episode_return"][counts].tolist())
+            played += step.info["_episode_return"]
+    return returns

@@ -1,0 +1,89 @@
+"""What a user sets about acting, replaying and learning."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from distrl.core.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class Acting:
+    """How actors act and ship."""
+
+    n_step: int = 3  # env steps folded into one transition
+    discount: float = 0.99  # of one env step
+    block_length: int = 32  # actor steps between two shipments
+    epsilon_base: float = 0.4  # slot i of N explores with base^(1 + exponent·i/(N−1))
+    epsilon_exponent: float = 7.0
+    pull_period_secs: float = 0.2  # between looks for newer parameters
+    evaluation_period_secs: float = 10.0  # between greedy evaluations by actor 0
+    evaluation_episodes: int = 20
+
+    def __post_init__(self) -> None:
+        _check_positive(self, ("n_step", "block_length", "evaluation_episodes"))
+        _check_positive(self, ("pull_period_secs", "evaluation_period_secs"))
+        if not 0 <= self.discount <= 1:
+            raise ConfigError(f"Acting.discount: expected 0 to 1, got {self.discount}")
+        if not 0 <= self.epsilon_base <= 1:
+            raise ConfigError(
+                f"Acting.epsilon_base: expected 0 to 1, got {self.epsilon_base}"
+            )
+
+    def epsilons(self, first: int, number: int, total: int) -> list[float]:
+        """Exploration of slots first … first + number − 1 of `total` (Horgan et al.
+        2018, https://arxiv.org/abs/1803.00933). A single slot explores with `base`."""
+        return [
+            self.epsilon_base
+            ** (1 + self.epsilon_exponent * (slot % total) / max(1, total - 1))
+            for slot in range(first, first + number)
+        ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """How a memory serves its rows."""
+
+    capacity: int = 1_000_000  # transitions of each memory
+    batch_size: int = 256  # rows of one learner step
+    batches_per_message: int = 8
+    samples_per_insert: float | None = 8.0  # average; None lets both sides run free
+    min_size_to_sample: int = 1_000  # transitions of each memory
+    tolerance: float | None = None  # samples ahead or behind; None: as small as works
+
+    def __post_init__(self) -> None:
+        _check_positive(self, ("capacity", "batch_size", "batches_per_message"))
+        _check_positive(self, ("min_size_to_sample",))
+        if self.min_size_to_sample > self.capacity:
+            raise ConfigError(
+                f"Replay.min_size_to_sample {self.min_size_to_sample} is above "
+                f"Replay.capacity {self.capacity}"
+            )
+
+    @property
+    def bundle_rows(self) -> int:
+        """Rows of one `batches` message."""
+        return self.batch_size * self.batches_per_message
+
+
+@dataclasses.dataclass(frozen=True)
+class Learning:
+    """How often the learner does what is not training."""
+
+    publish_period: int = 50  # learner steps between publications of parameters
+    checkpoint_period_secs: float = 30.0
+    checkpoints_kept: int = 5
+    num_threads: int = 1  # inside an op of the training step
+
+    def __post_init__(self) -> None:
+        _check_positive(self, ("publish_period", "checkpoint_period_secs"))
+        _check_positive(self, ("checkpoints_kept", "num_threads"))
+
+
+def _check_positive(settings: object, names: tuple[str, ...]) -> None:
+    for name in names:
+        value = getattr(settings, name)
+        if not value > 0:
+            raise ConfigError(
+                f"{type(settings).__name__}.{name}: expected > 0, got {value}"
+            )

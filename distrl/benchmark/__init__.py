@@ -1,0 +1,1 @@
+"""Programs that measure the parts, each alone, and a whole run."""

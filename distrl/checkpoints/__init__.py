@@ -1,0 +1,1 @@
+"""Learner state on disk, parameters as bytes, policies from parameters, export."""

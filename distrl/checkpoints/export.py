@@ -1,0 +1,137 @@
+"""Policies as SavedModels, for programs that do not have distrl."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from distrl.checkpoints.directories import publish_directory
+from distrl.checkpoints.local_session import local_session_config
+from distrl.checkpoints.policy import ActingModel
+from distrl.checkpoints.variables import (
+    build_loading,
+    parameter_specs,
+    select_parameters,
+)
+from distrl.core.errors import ConfigError
+from distrl.core.specs import EnvironmentSpec, Nest, describe, leaves, named_leaves
+from distrl.networks.discrete import greedy_action
+from distrl.networks.placeholders import placeholders
+
+FORMAT = "distrl export 1"
+MARKER = "distrl_export.json"
+
+
+def export_saved_model(
+    model: ActingModel,
+    spec: EnvironmentSpec,
+    parameters: Mapping[str, np.ndarray],
+    directory: str | Path,
+) -> None:
+    """Writes the greedy policy to `directory` as a SavedModel.
+
+        policy = tf.saved_model.load(directory).signatures["serving_default"]
+        action = policy(observation=batch)["action"]
+
+    Inputs, `[N, ...]` with any N: "observation", or for a nest
+    "observation/<path, / as _>" a leaf. Outputs: `action` (greedy, in the
+    environment's numbering and dtype, `[N]`) and `action_values` (float32 `[N, A]`).
+    `distrl_export.json` beside it lists both. An earlier export is replaced, whole.
+
+    `parameters` may hold more than the policy needs. Raises ConfigError when the
+    directory has other content or the action is not discrete, ValueError for
+    parameters that are missing or do not fit.
+    """
+    directory = Path(directory)
+    _check_free(directory)
+    with tf.Graph().as_default() as graph:
+        observation_ph = placeholders(spec.observation, "observation")
+        values = model.build_acting(spec, observation_ph)
+        inputs = dict(
+            zip(input_names(spec.observation), leaves(observation_ph), strict=True)
+        )
+        outputs = {"action": greedy_action(spec, values), "action_values": values}
+        with tf.Session(graph=graph, config=local_session_config()) as session:
+            _load(session, parameters)
+            publish_directory(
+                directory, lambda path: _write(session, inputs, outputs, spec, path)
+            )
+
+
+def input_names(observation_spec: Nest) -> list[str]:
+    """The signature's name of each leaf, in the order of the leaves; all different."""
+    paths = [path.replace("/", "_") for path, _ in named_leaves(observation_spec)]
+    names = [f"observation/{path}" if path else "observation" for path in paths]
+    if len(set(names)) < len(names):
+        return [f"{name}_{index}" for index, name in enumerate(names)]
+    return names
+
+
+def _check_free(directory: Path) -> None:
+    """Raises ConfigError if there is anything but an earlier export."""
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise ConfigError(f"export: {directory} is not a directory")
+    try:
+        ours = json.loads((directory / MARKER).read_text())["format"] == FORMAT
+    except (OSError, ValueError, KeyError, TypeError):
+        ours = False
+    if not ours and any(directory.iterdir()):
+        raise ConfigError(f"export: {directory} is not empty and not an export of ours")
+
+
+def _load(session: tf.Session, parameters: Mapping[str, np.ndarray]) -> None:
+    variables = tf.global_variables()
+    arrays = select_parameters(parameter_specs(variables), parameters)
+    values, load_op = build_loading(variables)
+    session.run(load_op, dict(zip(values, arrays, strict=True)))
+
+
+def _write(
+    session: tf.Session,
+    inputs: dict[str, tf.Tensor],
+    outputs: dict[str, tf.Tensor],
+    spec: EnvironmentSpec,
+    path: Path,
+) -> None:
+    signature = tf.saved_model.build_signature_def(
+        _tensor_infos(inputs),
+        _tensor_infos(outputs),
+        tf.saved_model.signature_constants.PREDICT_METHOD_NAME,
+    )
+    # The builder insists on making the directory itself.
+    path.rmdir()
+    builder = tf.saved_model.Builder(str(path))
+    builder.add_meta_graph_and_variables(
+        session,
+        [tf.saved_model.tag_constants.SERVING],
+        {tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature},
+        clear_devices=True,
+        strip_default_attrs=True,
+    )
+    builder.save()
+    (path / MARKER).write_text(
+        json.dumps(_description(inputs, outputs, spec), indent=1)
+    )
+
+
+def _tensor_infos(tensors: dict[str, tf.Tensor]) -> dict[str, Any]:
+    return {k: tf.saved_model.build_tensor_info(t) for k, t in tensors.items()}
+
+
+def _description(
+    inputs: dict[str, tf.Tensor], outputs: dict[str, tf.Tensor], spec: EnvironmentSpec
+) -> dict[str, Any]:
+    observation = describe(spec.observation).values()
+    return {
+        "format": FORMAT,
+        "inputs": dict(zip(inputs, observation, strict=True)),
+        "outputs": list(outputs),
+        "action": describe(spec.action),
+    }

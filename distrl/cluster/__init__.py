@@ -1,0 +1,1 @@
+"""Hosts, servers, channels, proxy threads, parameter store. Knows no RL."""

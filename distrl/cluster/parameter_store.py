@@ -1,0 +1,248 @@
+"""Published parameters on the ps: flat bytes behind a header, split over the shards.
+
+A shard holds one uint8 variable, written by one assign and read by one read, so a
+reader sees a whole part; it accepts the parts when all headers agree. A `version`
+variable on shard 0 is only a hint that saves reads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from distrl.cluster import sessions
+from distrl.cluster.channel import Address
+from distrl.core.errors import PeerUnreachable
+from distrl.core.threads import StoppableThread
+
+_MAGIC = 0x6469737472  # marks a header of this layout
+_HEADER_BYTES = 32  # int64: magic, version, number of all bytes, owner's run
+
+
+class _Shard:
+    """One ps: a session, and the ops on its part."""
+
+    def __init__(self, name: str, address: Address, timeout: float):
+        self.address = address
+        graph = tf.Graph()
+        with graph.as_default(), tf.device(address.device):
+            part = tf.raw_ops.VarHandleOp(
+                dtype=tf.uint8, shape=None, shared_name=f"{name}/part"
+            )
+            version = tf.raw_ops.VarHandleOp(
+                dtype=tf.int64, shape=[], shared_name=f"{name}/version"
+            )
+            part_ph = tf.placeholder(tf.uint8, [None])
+            version_ph = tf.placeholder(tf.int64, [])
+            write = tf.raw_ops.AssignVariableOp(resource=part, value=part_ph)
+            hint = tf.raw_ops.AssignVariableOp(resource=version, value=version_ph)
+            read = tf.raw_ops.ReadVariableOp(resource=part, dtype=tf.uint8)
+            read_hint = tf.raw_ops.ReadVariableOp(resource=version, dtype=tf.int64)
+        self._session = sessions.open_session(graph, address.host, timeout)
+        graph.finalize()
+        make = self._session.make_callable
+        self._calls: dict[str, Callable[..., Any]] = {
+            "write": make(write, [part_ph], accept_options=True),
+            "hint": make(hint, [version_ph], accept_options=True),
+            "read": make(read, accept_options=True),
+            "read_hint": make(read_hint, accept_options=True),
+        }
+
+    def call(self, name: str, *feeds: Any, timeout: float) -> Any:
+        """One op; None when the variable is not there yet."""
+        try:
+            return self._calls[name](*feeds, options=sessions.limited(timeout))
+        except (tf.errors.FailedPreconditionError, tf.errors.NotFoundError):
+            return None
+        except (tf.errors.DeadlineExceededError, *sessions.PEER_ERRORS) as error:
+            raise PeerUnreachable(f"{self.address}: {error.message}") from error
+
+    def close(self) -> None:
+        sessions.close_session(self._session)
+
+
+class ParameterStore:
+    """Reads and writes one named set of parameters on all ps.
+
+    `run` tells the sets of different runs apart. Calls raise PeerUnreachable when a
+    ps does not answer within `timeout` s; the next call opens a new session.
+    """
+
+    def __init__(
+        self, name: str, addresses: Sequence[Address], run: int, timeout: float = 10.0
+    ):
+        self._name, self._addresses = name, list(addresses)
+        self._run, self._timeout = run, timeout
+        self._shards: list[_Shard | None] = [None] * len(self._addresses)
+
+    def _call(self, index: int, name: str, *feeds: Any) -> Any:
+        shard = self._shards[index]
+        try:
+            if shard is None:
+                shard = _Shard(self._name, self._addresses[index], self._timeout)
+                self._shards[index] = shard
+            return shard.call(name, *feeds, timeout=self._timeout)
+        except PeerUnreachable:
+            if shard is not None:
+                shard.close()
+            self._shards[index] = None
+            raise
+
+    def write(self, version: int, parameters: np.ndarray) -> None:
+        """Publishes uint8 `parameters` as `version`, which must grow."""
+        header = np.array([_MAGIC, version, parameters.size, self._run], np.int64)
+        parts = np.array_split(parameters, len(self._addresses))
+        for index, part in enumerate(parts):
+            whole = np.concatenate([header.view(np.uint8), part])
+            self._call(index, "write", whole)
+        self._call(0, "hint", version)
+
+    def version(self) -> int:
+        """The newest version that is whole, -1 when there is none."""
+        hint = self._call(0, "read_hint")
+        return -1 if hint is None else int(hint)
+
+    def read(self, attempts: int = 5) -> tuple[int, np.ndarray] | None:
+        """(version, uint8 parameters); None when there are none, or when a writer
+        was in between at every attempt."""
+        for _ in range(attempts):
+            parts = [self._call(i, "read") for i in range(len(self._addresses))]
+            if any(part is None for part in parts):
+                return None
+            headers = [part[:_HEADER_BYTES].view(np.int64) for part in parts]
+            if headers[0][0] != _MAGIC or headers[0][3] != self._run:
+                return None
+            if all(np.array_equal(header, headers[0]) for header in headers):
+                body = np.concatenate([part[_HEADER_BYTES:] for part in parts])
+                return int(headers[0][1]), body
+        return None
+
+    def close(self) -> None:
+        for shard in self._shards:
+            if shard is not None:
+                shard.close()
+
+
+class ParameterPublisher:
+    """A thread that writes the newest parameters it was given.
+
+    `before_write` is called ahead of each write and may raise (fencing). An error
+    reaches the owner at the next `publish`.
+    """
+
+    def __init__(
+        self,
+        store: ParameterStore,
+        before_write: Callable[[], None] = lambda: None,
+    ):
+        self._store, self._before_write = store, before_write
+        self._changed = threading.Condition()
+        self._newest: tuple[int, np.ndarray] | None = None
+        self._writing = False
+        self.published = -1
+        self._thread = StoppableThread("publish parameters", self._run).start()
+
+    def publish(self, version: int, parameters: np.ndarray) -> None:
+        """Replaces what waits; does not wait for the write."""
+        self._thread.check()
+        with self._changed:
+            self._newest = (version, parameters)
+            self._changed.notify_all()
+
+    def flush(self, timeout: float) -> bool:
+        """Waits until nothing is left to write; False after `timeout` s."""
+        with self._changed:
+            done = self._changed.wait_for(
+                lambda: not self._thread.alive
+                or (self._newest is None and not self._writing),
+                timeout,
+            )
+        self._thread.check()
+        return done
+
+    def _run(self, stopping: threading.Event) -> None:
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(
+                        lambda: self._newest is not None or stopping.is_set()
+                    )
+                    if self._newest is None:
+                        return
+                    (version, parameters), self._newest = self._newest, None
+                    self._writing = True
+                self._before_write()
+                self._store.write(version, parameters)
+                with self._changed:
+                    self._writing, self.published = False, version
+                    self._changed.notify_all()
+        finally:
+            with self._changed:
+                self._changed.notify_all()
+
+    def stop(self, timeout: float) -> None:
+        """Writes what waits, then ends."""
+        with self._changed:
+            self._thread.stop()
+            self._changed.notify_all()
+        self._thread.join(timeout)
+        self._store.close()
+
+
+class ParameterPuller:
+    """A thread that keeps the newest published parameters at hand.
+
+    It looks every `period_secs`. Versions never go back. A ps that does not answer is
+    tried again; `error_after_secs` without an answer end the thread, and `newest`
+    raises.
+    """
+
+    def __init__(
+        self, store: ParameterStore, period_secs: float, error_after_secs: float
+    ):
+        self._store, self._period = store, period_secs
+        self._patience = error_after_secs
+        self._box: tuple[int, np.ndarray] | None = None
+        self._arrived = threading.Event()
+        self._thread = StoppableThread("pull parameters", self._run).start()
+
+    def _run(self, stopping: threading.Event) -> None:
+        version, silent = -1, 0.0
+        try:
+            while not stopping.is_set():
+                try:
+                    if self._store.version() > version:
+                        found = self._store.read()
+                        if found is not None and found[0] > version:
+                            version, self._box = found[0], found
+                            self._arrived.set()
+                    silent = 0.0
+                except PeerUnreachable:
+                    silent += self._period
+                    if silent > self._patience:
+                        raise
+                stopping.wait(self._period)
+        finally:
+            self._arrived.set()
+
+    def newest(self) -> tuple[int, np.ndarray] | None:
+        """What has come since the last call, or None. Raises what ended the thread."""
+        if self._box is None:
+            self._thread.check()
+            return None
+        box, self._box = self._box, None
+        self._arrived.clear()
+        return box
+
+    def wait(self, timeout: float) -> bool:
+        """Waits for something to take."""
+        return self._arrived.wait(timeout)
+
+    def stop(self, timeout: float) -> None:
+        self._thread.stop()
+        self._thread.join(timeout)
+        self._store.close()

@@ -1,0 +1,268 @@
+"""The thread between a job that produces and a channel on another host."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from distrl.cluster.channel import Address, ChannelClient
+from distrl.cluster.messages import DATA, END, ChannelSpec, Header, Producer
+from distrl.cluster.spec import JOBS
+from distrl.core import specs
+from distrl.core.counters import Counters
+from distrl.core.errors import ChannelClosed, PeerUnreachable
+from distrl.core.nests import concatenate, flatten_as
+from distrl.core.specs import Nest
+from distrl.core.threads import StoppableThread
+
+
+class SenderSettings(NamedTuple):
+    """Limits of a ProxySender."""
+
+    capacity: int = 4  # items that wait locally before `put` waits
+    max_message_bytes: int = 1 << 20  # waiting items are joined up to this size
+    max_delay_secs: float = 0.0  # how long an item may wait for others to join it
+    put_timeout_secs: float = 2.0  # of one attempt; a full queue is tried again
+    open_timeout_secs: float = 10.0  # of one attempt to open the channel
+    max_backoff_secs: float = 2.0
+
+
+class _Item(NamedTuple):
+    record: Nest
+    rows: int
+    num_bytes: int
+    version: int
+    round: int
+    arrived: float
+
+
+class ProxySender:
+    """Joins small items to messages, numbers them and delivers them in order.
+
+    A message that cannot be known to have arrived is repeated under its number, to
+    the same incarnation of the owner. Rows are counted as `sent/<channel>` when they
+    get their number, and as `lost/<channel>` when the owner is closed or lost, or the
+    sender is abandoned, before they were delivered.
+    """
+
+    def __init__(
+        self,
+        spec: ChannelSpec,
+        address: Address,
+        run_id: str | None,
+        producer: Producer,
+        counters: Counters,
+        settings: SenderSettings = SenderSettings(),
+        notify: Callable[[], None] = lambda: None,
+    ):
+        self.spec, self.address, self.settings = spec, address, settings
+        self._run_id, self._producer = run_id, producer
+        self._counters, self._notify = counters, notify
+        self._changed = threading.Condition()
+        self._items: deque[_Item] = deque()
+        self._busy = False  # a message is on its way
+        self._ending = False
+        self._abandoned = threading.Event()
+        self._sequence = self._total_rows = 0
+        self._client: ChannelClient | None = None
+        self._thread = StoppableThread(f"send {spec.name}", self._run).start()
+
+    # The producing side.
+
+    def put(
+        self,
+        record: Nest,
+        rows: int,
+        timeout: float,
+        version: int = -1,
+        round: int = -1,
+    ) -> bool:
+        """Hands over an item; False when there was no room within `timeout` s.
+
+        Arrays belong to the sender from here on. Raises ValueError when the record
+        does not fit the channel, and whatever ended the thread.
+        """
+        specs.validate(self.spec.record, record, 1, f"channel {self.spec.name}")
+        num_bytes = sum(a.nbytes for a in flatten_as(self.spec.record, record))
+        item = _Item(record, rows, num_bytes, version, round, time.monotonic())
+        with self._changed:
+            self._changed.wait_for(self._has_room_or_died, timeout)
+            self._thread.check()
+            if self._ending or len(self._items) >= self.settings.capacity:
+                return False
+            self._items.append(item)
+            self._changed.notify_all()
+            return True
+
+    def _has_room_or_died(self) -> bool:
+        return not self._thread.alive or len(self._items) < self.settings.capacity
+
+    def refuse(self, rows: int) -> None:
+        """Counts rows that could not be handed over before the end."""
+        self._counters.add(f"sent/{self.spec.name}", rows)
+        self._counters.add(f"lost/{self.spec.name}", rows)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether `put` would succeed at once. Raises what ended the thread."""
+        self._thread.check()
+        return len(self._items) < self.settings.capacity
+
+    @property
+    def size(self) -> int:
+        """Items that wait locally."""
+        return len(self._items)
+
+    def flush(self, timeout: float) -> bool:
+        """Waits until every item has been delivered or refused; False if not yet."""
+        with self._changed:
+            return self._changed.wait_for(self._is_idle, timeout) and self._idle()
+
+    def _is_idle(self) -> bool:
+        return not self._thread.alive or self._idle()
+
+    def _idle(self) -> bool:
+        self._thread.check()
+        return not self._items and not self._busy
+
+    def end(self) -> None:
+        """Asks the thread to deliver what waits, then END; does not wait."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """The owner is lost: pending attempts end at once, their rows are counted."""
+        self._abandoned.set()
+        self.end()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread still has something to deliver."""
+        return self._thread.alive
+
+    def wait(self, timeout: float) -> None:
+        """Waits until the thread has ended, at most `timeout` s; raises nothing."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._thread.alive, timeout)
+
+    def join(self, timeout: float) -> None:
+        """After `end`: waits until END is delivered or refused. Past `timeout` s the
+        sender is abandoned. Raises what ended the thread."""
+        try:
+            self._thread.join(timeout)
+        except TimeoutError:
+            self.abandon()
+            self._thread.join(self.settings.put_timeout_secs + 1.0)
+
+    # The sending thread.
+
+    def _run(self, stopping: threading.Event) -> None:
+        try:
+            while (items := self._next_items()) is not None:
+                record = concatenate([item.record for item in items])
+                rows = sum(item.rows for item in items)
+                self._send(DATA, record, rows, items[0].version, items[0].round)
+                with self._changed:
+                    self._busy = False
+                    self._changed.notify_all()
+                self._notify()
+            self._send(END, self.spec.empty(), 0, -1, -1)
+        finally:
+            if self._client is not None:
+                self._client.close()
+            with self._changed:
+                self._changed.notify_all()
+            self._notify()
+
+    def _next_items(self) -> list[_Item] | None:
+        """Items for one message, or None once there are no more to come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._items or self._ending)
+            if not self._items:
+                return None
+            self._wait_for_company(self._items[0].arrived)
+            items = [self._items.popleft()]
+            size = items[0].num_bytes
+            while self._items and self._joins(items[0], self._items[0], size):
+                items.append(self._items.popleft())
+                size += items[-1].num_bytes
+            self._busy = True
+            self._changed.notify_all()
+        self._notify()
+        return items
+
+    def _wait_for_company(self, arrived: float) -> None:
+        delay = arrived + self.settings.max_delay_secs - time.monotonic()
+        if delay > 0:
+            full = self.settings.capacity
+            self._changed.wait_for(
+                lambda: self._ending or len(self._items) >= full, delay
+            )
+
+    def _joins(self, first: _Item, item: _Item, size: int) -> bool:
+        return (
+            size + item.num_bytes <= self.settings.max_message_bytes
+            and (item.version, item.round) == (first.version, first.round)
+        )
+
+    def _send(
+        self, kind: int, record: Nest, rows: int, version: int, round: int
+    ) -> None:
+        self._sequence += 1
+        self._total_rows += rows
+        header = Header(
+            kind,
+            JOBS.index(self._producer.job),
+            self._producer.task,
+            self._producer.incarnation,
+            self._sequence,
+            rows,
+            self._total_rows,
+            version,
+            round,
+        )
+        self._counters.add(f"sent/{self.spec.name}", rows)
+        if not self._deliver(self.spec.pack(header, record)):
+            self._total_rows -= rows  # these are in our books, not in the receiver's
+            self._counters.add(f"lost/{self.spec.name}", rows)
+
+    def _deliver(self, components: list[np.ndarray]) -> bool:
+        """Repeats the message until it has arrived, or cannot any more."""
+        backoff, bound_to = 0.1, None
+        while not self._abandoned.is_set():
+            try:
+                client = self._open(backoff)
+                if bound_to not in (None, client.readiness.incarnation):
+                    return False  # its host died, and may have counted it
+                bound_to = client.readiness.incarnation
+                client.put(components, self.settings.put_timeout_secs)
+                return True
+            except TimeoutError:
+                backoff = 0.1
+            except ChannelClosed:
+                self._drop_client()
+                return False
+            except PeerUnreachable:
+                self._drop_client()
+                self._abandoned.wait(backoff)
+                backoff = min(2 * backoff, self.settings.max_backoff_secs)
+        return False
+
+    def _open(self, backoff: float) -> ChannelClient:
+        if self._client is None:
+            timeout = self.settings.open_timeout_secs
+            self._client = ChannelClient(
+                self.spec, self.address, self._run_id, timeout, self._abandoned
+            )
+        return self._client
+
+    def _drop_client(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None

@@ -1,0 +1,109 @@
+"""Everything that a gin file may set, in one place.
+
+Names in gin are the names of the classes and functions. `DEFAULTS` is read ahead of the
+user's file, so a file only says what differs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+
+import gin
+
+from distrl.agents.actor_learner_agent import ActorLearnerAgent
+from distrl.agents.apex_agent import ApexAgent
+from distrl.agents.settings import Acting, Learning, Replay
+from distrl.core.errors import ConfigError
+from distrl.environments.atari import atari_environment
+from distrl.environments.gymnasium_environments import gymnasium_environment
+from distrl.environments.native_vector_environment import NativeVectorEnvironment
+from distrl.environments.serial_vector_environment import SerialVectorEnvironment
+from distrl.lifecycle.settings import Run, StopConditions, Timeouts
+from distrl.memories.prioritized import PrioritizedMemory
+from distrl.memories.uniform import UniformMemory
+from distrl.models.dqn import DQNModel
+from distrl.networks.q_network import q_network
+from distrl.networks.torsos import mlp, nature_cnn
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What a gin file describes."""
+
+    agent: ActorLearnerAgent
+    run: Run
+
+
+_configured_experiment = gin.external_configurable(Experiment)
+
+for _part in (
+    # agents and their settings
+    *(ApexAgent, Acting, Replay, Learning),
+    # the run
+    *(Run, StopConditions, Timeouts),
+    # models and networks
+    *(DQNModel, q_network, mlp, nature_cnn),
+    # memories
+    *(UniformMemory, PrioritizedMemory),
+    # environments
+    *(SerialVectorEnvironment, NativeVectorEnvironment),
+    *(gymnasium_environment, atari_environment),
+):
+    gin.external_configurable(_part)
+
+DEFAULTS = """
+Experiment.run = @Run()
+Run.stop = @StopConditions()
+Run.timeouts = @Timeouts()
+ApexAgent.environment_factory = @SerialVectorEnvironment
+ApexAgent.memory_factory = @PrioritizedMemory
+ApexAgent.model = @DQNModel()
+ApexAgent.acting = @Acting()
+ApexAgent.replay = @Replay()
+ApexAgent.learning = @Learning()
+DQNModel.network = @q_network
+q_network.torso = @mlp
+SerialVectorEnvironment.environment_factory = @gymnasium_environment
+"""
+
+
+def read_experiment(file: str, bindings: Sequence[str] = ()) -> Experiment:
+    """The experiment of a gin file, under further bindings.
+
+    Replaces what was read before. Raises ConfigError, naming the file and the key, for
+    unknown keys, wrong syntax, and values that a part refuses.
+    """
+    if not pathlib.Path(file).is_file():
+        raise ConfigError(f"--gin_file: there is no file {file!r}")
+    gin.clear_config()
+    try:
+        gin.parse_config(DEFAULTS)
+        gin.parse_config_files_and_bindings([file], list(bindings))
+        return _configured_experiment()
+    except ConfigError:
+        raise
+    except (ValueError, TypeError, SyntaxError, ImportError, OSError) as error:
+        first = str(error).strip().splitlines()
+        text = first[0] if first else type(error).__name__
+        raise ConfigError(f"{file}: {text}") from error
+
+
+def all_settings() -> dict[str, str]:
+    """Every key that was set, with its value as gin writes it."""
+    return _items(gin.config_str(max_line_length=100_000))
+
+
+def operative_text() -> str:
+    """The operative configuration as a gin file: what was set, and the defaults of all
+    parts that this process has used."""
+    used = _items(gin.operative_config_str(max_line_length=100_000))
+    settings = all_settings() | used
+    return "".join(f"{key} = {settings[key]}\n" for key in sorted(settings))
+
+
+def _items(text: str) -> dict[str, str]:
+    lines = (line for line in text.splitlines() if " = " in line)
+    pairs = (line.split(" = ", 1) for line in lines if not line.startswith("#"))
+    return {key.strip(): value.strip() for key, value in pairs}

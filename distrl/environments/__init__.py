@@ -1,0 +1,1 @@
+"""Environments behind one vector interface: Gymnasium, Atari. No TensorFlow."""

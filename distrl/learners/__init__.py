@@ -1,0 +1,1 @@
+"""Between batches and updates: the learning graph in its session, and its state."""

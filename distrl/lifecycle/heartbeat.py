@@ -1,0 +1,271 @@
+"""A task's side of the run state: beats go to ps 0, the published view comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from distrl.cluster import sessions
+from distrl.cluster.channel import Address, ChannelClient, read_text, text_variable
+from distrl.cluster.messages import DATA, ChannelSpec, Header, Producer
+from distrl.cluster.spec import JOBS
+from distrl.core.errors import ChannelClosed, PeerUnreachable, RunEnding, RunFailed, TaskRefused
+from distrl.core.specs import ArraySpec
+from distrl.core.threads import Deadline, StoppableThread
+from distrl.lifecycle import run_state
+from distrl.lifecycle.run_state import Beat
+from distrl.lifecycle.settings import Timeouts
+
+log = logging.getLogger(__name__)
+
+BEATS = ChannelSpec("beats", ArraySpec((), "uint8"), capacity=1024)
+VIEW_NAME = "run_view"
+BEATS_RUN = "run"  # beats are older than the run id that learner 0 brings
+
+
+def encode(beat: Beat) -> np.ndarray:
+    """A beat as uint8 text."""
+    return np.frombuffer(json.dumps(dataclasses.asdict(beat)).encode(), np.uint8)
+
+
+def decode(array: np.ndarray) -> Beat:
+    return Beat(**json.loads(np.asarray(array, np.uint8).tobytes()))
+
+
+class View:
+    """The run as last published by ps 0. Immutable."""
+
+    def __init__(self, content: Mapping[str, Any]):
+        self.run_id: str = content["run_id"]
+        self.phase: str = content["phase"]
+        self.stop_reason: str = content["stop_reason"]
+        self.members: dict[str, list[Any]] = content["members"]
+        self.totals: dict[str, float] = content["totals"]
+        self.job_totals: dict[str, dict[str, float]] = content["job_totals"]
+        self.best_version: int | None = content["best_version"]
+        self.best_return: float = content["best_return"]
+        self.running_secs: float = content["running_secs"]
+        self.stop_time: float | None = content["stop_time"]  # unix
+
+    @property
+    def stopping(self) -> bool:
+        return self.phase in (run_state.STOPPING, run_state.FINISHED)
+
+    @property
+    def failed(self) -> bool:
+        return self.stop_reason.startswith(run_state.FAILURE)
+
+    def producers(self, job: str) -> dict[Producer, str]:
+        """The members of one job and their states."""
+        return {
+            Producer(job, int(name.split("/")[1]), incarnation): state
+            for name, (incarnation, _, state, _) in self.members.items()
+            if name.startswith(f"{job}/")
+        }
+
+    def all_gone(self, job: str) -> bool:
+        """Whether every member of this job is done, lost, failed or refused."""
+        return all(s in run_state.GONE for s in self.producers(job).values())
+
+
+_NOTHING_YET = View(
+    {
+        "run_id": "",
+        "phase": run_state.STARTING,
+        "stop_reason": "",
+        "members": {},
+        "totals": {},
+        "job_totals": {},
+        "best_version": None,
+        "best_return": 0.0,
+        "running_secs": 0.0,
+        "stop_time": None,
+    }
+)
+
+
+class _Link:
+    """One session to ps 0 that puts a beat and reads the view in the same call."""
+
+    def __init__(self, address: Address, timeout: float):
+        self._client = ChannelClient(BEATS, address, BEATS_RUN, timeout)
+        graph = tf.Graph()
+        with graph.as_default(), tf.device(address.device):
+            view = read_text(text_variable(VIEW_NAME))
+        self._session = sessions.open_session(graph, address.host, timeout)
+        graph.finalize()
+        self._read = self._session.make_callable(view, accept_options=True)
+
+    def exchange(self, components: list[np.ndarray], timeout: float) -> View | None:
+        """The view; None when ps 0 has not published one yet."""
+        self._client.put(components, timeout)
+        try:
+            return View(json.loads(self._read(options=sessions.limited(timeout))))
+        except (tf.errors.FailedPreconditionError, tf.errors.NotFoundError):
+            return None
+        except (tf.errors.DeadlineExceededError, *sessions.PEER_ERRORS) as error:
+            raise PeerUnreachable(f"ps/0: {error.message}") from error
+
+    def close(self) -> None:
+        self._client.close()
+        sessions.close_session(self._session)
+
+
+class Heartbeat:
+    """Beats every `beat_period_secs`, and at once when something changes.
+
+    `read` is called in the heartbeat's thread for each beat and returns fields of Beat.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        producer: Producer,
+        config: dict[str, str],
+        timeouts: Timeouts,
+        read: Callable[[], dict[str, Any]],
+    ):
+        self._address, self._producer = address, producer
+        self._config, self._timeouts = config, timeouts
+        self._read = read
+        self._beat = Beat(producer.job, producer.task, producer.incarnation, 0)
+        self._changed = threading.Condition()
+        self._now = False  # a beat is wanted at once
+        self._accepted = False
+        self.progress = 0
+        self.view = _NOTHING_YET
+        self.should_stop = False  # read in hot loops
+        self._thread = StoppableThread("heartbeat", self._run).start()
+
+    # What the task says.
+
+    def say(self, **changes: Any) -> int:
+        """Changes fields of the beat and sends it at once; its number."""
+        with self._changed:
+            self._beat = dataclasses.replace(self._beat, **changes)
+            self._now = True
+            self._changed.notify_all()
+            return self._beat.number + 1
+
+    def knows(self, number: int) -> bool:
+        """Whether the view contains what was said in the beat of this number."""
+        entry = self.view.members.get(self._beat.name)
+        return entry is not None and (
+            entry[0] == self._producer.incarnation and entry[1] >= number
+        )
+
+    # What the task hears.
+
+    def check(self) -> None:
+        """Raises TaskRefused when ps 0 refused or fenced this task, and
+        PeerUnreachable when it does not answer any more."""
+        self._thread.check()
+        incarnation, _, state, message = self.view.members.get(
+            self._beat.name, (self._producer.incarnation, 0, run_state.JOINED, "")
+        )
+        if incarnation > self._producer.incarnation:
+            raise TaskRefused(f"{self._beat.name}: a newer one has taken its place")
+        if incarnation < self._producer.incarnation:
+            return
+        if state == run_state.REFUSED and message == run_state.ENDING:
+            raise RunEnding(message)
+        if state == run_state.REFUSED:
+            raise TaskRefused(f"{self._beat.name} cannot join: {message}")
+        if state == run_state.LOST:
+            raise RunFailed(f"{self._beat.name} was declared lost: {message}")
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float) -> bool:
+        """Waits until `predicate()`, looking at each new view and at least every
+        0.1 s; False after `timeout` s. Raises what `check` raises."""
+        deadline = Deadline(timeout)
+        with self._changed:
+            while not predicate():
+                self.check()
+                if deadline.passed:
+                    return False
+                self._changed.wait(min(0.1, deadline.remaining))
+        return True
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Ends the beats; what was said last goes out first."""
+        self._thread.stop()
+        with self._changed:
+            self._changed.notify_all()
+        self._thread.join(timeout)
+
+    # The thread.
+
+    def _run(self, stopping: threading.Event) -> None:
+        link: _Link | None = None
+        try:
+            silence = Deadline(self._timeouts.startup_secs)
+            while True:
+                try:
+                    link = link or _Link(self._address, min(5.0, silence.remaining))
+                    self._exchange(link)
+                    silence = Deadline(self._timeouts.heartbeat_secs)
+                except (PeerUnreachable, TimeoutError, ChannelClosed) as error:
+                    if link is not None:
+                        link.close()
+                        link = None
+                    if silence.passed or stopping.is_set():
+                        raise PeerUnreachable(
+                            f"{self._address} does not answer: {error}"
+                        ) from error
+                if stopping.is_set() and not self._now:
+                    return
+                self._pause(stopping)
+        finally:
+            if link is not None:
+                link.close()
+            with self._changed:
+                self.should_stop = True
+                self._changed.notify_all()
+
+    def _pause(self, stopping: threading.Event) -> None:
+        """Until the next beat is due, or wanted at once."""
+        period = self._timeouts.beat_period_secs
+        if self.view.phase != run_state.RUNNING:
+            period = min(period, 0.2)
+        with self._changed:
+            self._changed.wait_for(lambda: self._now or stopping.is_set(), period)
+
+    def _exchange(self, link: _Link) -> None:
+        with self._changed:
+            self._now = False
+            fields = self._read()
+            number = self._beat.number + 1
+            listed = self._beat.name in self.view.members
+            self._beat = dataclasses.replace(
+                self._beat,
+                number=number,
+                progress=self.progress,
+                config=None if listed else self._config,
+                **fields,
+            )
+            beat = self._beat
+        header = Header(
+            DATA,
+            JOBS.index(beat.job),
+            beat.task,
+            beat.incarnation,
+            number,
+            1,
+            number,
+            -1,
+            -1,
+        )
+        components = BEATS.pack(header, encode(beat))
+        view = link.exchange(components, min(5.0, self._timeouts.heartbeat_secs / 2))
+        if view is not None:
+            with self._changed:
+                self.view = view
+                self.should_stop = view.stopping
+                self._changed.notify_all()

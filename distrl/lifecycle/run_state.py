@@ -1,0 +1,289 @@
+"""The state of a run as a plain object: beats and a clock go in, decisions come out.
+
+No TensorFlow, no thread, no clock of its own (but for the date of the stop): the stop
+monitor on ps 0 feeds it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections import Counter
+from typing import Any
+
+from distrl.cluster.spec import ClusterSpec
+from distrl.lifecycle.settings import StopConditions, Timeouts
+
+log = logging.getLogger(__name__)
+
+STARTING, RUNNING, STOPPING, FINISHED = "starting", "running", "stopping", "finished"
+JOINED, DONE, LOST, FAILED, REFUSED = "joined", "done", "lost", "failed", "refused"
+GONE = (DONE, LOST, FAILED, REFUSED)
+ENDING = "the run is ending"  # why a late task is refused
+FAILURE = "failure: "  # how the stop reason of a failed run begins
+
+
+@dataclasses.dataclass
+class Beat:
+    """A task's own row. Totals are absolute, so a repeated or lost beat does no harm."""
+
+    job: str
+    task: int
+    incarnation: int
+    number: int  # 1, 2, … of this incarnation
+    state: str = JOINED  # JOINED, DONE or FAILED
+    message: str = ""  # of a failure
+    progress: int = 0  # of the main loop
+    totals: dict[str, float] = dataclasses.field(default_factory=dict)
+    gauges: dict[str, Any] = dataclasses.field(default_factory=dict)
+    stop_request: str = ""
+    run_id: str = ""  # from learner 0
+    config: dict[str, str] | None = None  # with the first beats, until it is accepted
+
+    @property
+    def name(self) -> str:
+        return f"{self.job}/{self.task}"
+
+
+@dataclasses.dataclass
+class Member:
+    """What is known of one task."""
+
+    incarnation: int
+    number: int
+    state: str
+    message: str
+    progress: int
+    heard: float  # when, on the caller's clock
+    moved: float  # when progress last changed
+    stalled: bool = False
+
+
+class RunState:
+    """Members, totals and the phase of one run. `now` is any monotonic clock, in s.
+
+    `config` is ps 0's own configuration, key → value; a task whose differs is refused.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        config: dict[str, str],
+        stop: StopConditions,
+        timeouts: Timeouts,
+        now: float,
+    ):
+        self.phase, self.stop_reason, self.run_id = STARTING, "", ""
+        self.members: dict[str, Member] = {}
+        self._cluster, self.config = cluster, dict(config)
+        self._stop_conditions, self._timeouts = stop, timeouts
+        self._totals: dict[tuple[str, int], dict[str, float]] = {}
+        self._gauges: dict[str, dict[str, Any]] = {}
+        self._started = self._ticked = now
+        self._had_actor = now
+        self.running_since: float | None = None
+        self.stopping_since: float | None = None
+
+    # What goes in.
+
+    def receive(self, beat: Beat, now: float) -> None:
+        """Takes a beat in; older ones than the last, and fenced tasks, are ignored."""
+        member = self.members.get(beat.name)
+        if member is None or beat.incarnation > member.incarnation:
+            member = self._join(beat, now)
+        elif beat.incarnation < member.incarnation or beat.number <= member.number:
+            return
+        if member.state in (REFUSED, LOST, FAILED):
+            return  # it has to come back under a new incarnation
+        self._totals[beat.name, beat.incarnation] = beat.totals
+        self._gauges[beat.name] = beat.gauges
+        if beat.progress != member.progress:
+            member.progress, member.moved, member.stalled = beat.progress, now, False
+        member.number, member.heard = beat.number, now
+        member.state, member.message = beat.state, beat.message
+        self.run_id = beat.run_id or self.run_id
+        if beat.state == FAILED:
+            self.stop(f"{FAILURE}{beat.name}: {beat.message}", now)
+        elif beat.stop_request:
+            self.stop(beat.stop_request, now)
+
+    def _join(self, beat: Beat, now: float) -> Member:
+        member = Member(
+            beat.incarnation, 0, JOINED, "", beat.progress, heard=now, moved=now
+        )
+        self.members[beat.name] = member
+        difference = self._difference(beat.config or {})
+        if self.phase in (STOPPING, FINISHED):
+            member.state, member.message = REFUSED, ENDING
+        elif difference:
+            member.state = REFUSED
+            member.message = f"its configuration differs from the run's: {difference}"
+            if beat.job != "actor":
+                self.stop(f"{FAILURE}{beat.name} was refused: {member.message}", now)
+        return member
+
+    def _difference(self, config: dict[str, str]) -> str:
+        keys = sorted(set(config) | set(self.config))
+        for key in keys:
+            ours, theirs = self.config.get(key), config.get(key)
+            if ours is None and not key.startswith("spec:"):
+                return f"{key} is {theirs} there, and not set in the run"
+            if ours is None and theirs is not None:
+                self.config[key] = theirs  # the first task that knows the spec
+            elif theirs is None and not key.startswith("spec:"):
+                return f"{key} is not set there, and {ours} in the run"
+            elif theirs is not None and theirs != ours:
+                return f"{key} is {theirs} there, and {ours} in the run"
+        return ""
+
+    def stop(self, reason: str, now: float) -> None:
+        """Raises `stopping`, once; the first reason stays."""
+        if self.phase in (STARTING, RUNNING):
+            self.phase, self.stop_reason = STOPPING, reason
+            self.stopping_since = now
+            log.info("stopping: %s", reason)
+
+    def tick(self, now: float) -> None:
+        """Lets time pass: losses, start-up, stop conditions, the end."""
+        late = now - self._ticked - 2 * self._timeouts.beat_period_secs
+        self._ticked = now
+        if late > 0:  # the monitor itself was held up: nobody could be heard
+            for member in self.members.values():
+                member.heard, member.moved = member.heard + late, member.moved + late
+        self._look_for_losses(now)
+        if self.phase == STARTING:
+            self._look_at_start(now)
+        if self.phase == RUNNING:
+            self._look_at_stop_conditions(now)
+            self._look_for_actors(now)
+        if self.phase == STOPPING and self._all_gone(but_ps=True):
+            self.phase = FINISHED
+
+    # What it decides.
+
+    def _look_for_losses(self, now: float) -> None:
+        for name, member in self.members.items():
+            if member.state != JOINED:
+                continue
+            silent, still = now - member.heard, now - member.moved
+            if silent > self._timeouts.heartbeat_secs:
+                member.state = LOST
+                member.message = f"no beats for {silent:.0f} s"
+                self.stop(f"{FAILURE}{name} is lost: {member.message}", now)
+            elif still > self._timeouts.stall_secs and not member.stalled:
+                member.stalled = True
+                log.warning("%s beats but has not moved for %.0f s", name, still)
+
+    def missing(self) -> list[str]:
+        """The listed tasks (and 'an actor') that have not joined."""
+        names = [
+            f"{job}/{index} ({address})"
+            for job in ("ps", "memory", "learner")
+            for index, address in enumerate(self._cluster.addresses(job))
+            if not self._has_joined(f"{job}/{index}")
+        ]
+        return names + ([] if self._num_actors() else ["an actor"])
+
+    def _has_joined(self, name: str) -> bool:
+        return name in self.members and self.members[name].state == JOINED
+
+    def _num_actors(self) -> int:
+        return sum(
+            name.startswith("actor/") and member.state == JOINED
+            for name, member in self.members.items()
+        )
+
+    def _look_at_start(self, now: float) -> None:
+        missing = self.missing()
+        if not missing and self.run_id:
+            self.phase, self.running_since = RUNNING, now
+        elif now - self._started > self._timeouts.startup_secs:
+            self.stop(
+                f"{FAILURE}after {self._timeouts.startup_secs:.0f} s these have not "
+                f"joined: {', '.join(missing)}",
+                now,
+            )
+
+    def _look_at_stop_conditions(self, now: float) -> None:
+        conditions, totals = self._stop_conditions, self.totals()
+        for key in ("env_steps", "learner_steps"):
+            limit = getattr(conditions, f"max_{key}")
+            if limit is not None and totals.get(key, 0) >= limit:
+                self.stop(f"max_{key}={limit} reached", now)
+        if conditions.max_seconds is not None and (
+            self.running_secs(now) >= conditions.max_seconds
+        ):
+            self.stop(f"max_seconds={conditions.max_seconds} reached", now)
+        target, reached = conditions.target_return, self.gauge("evaluation_return")
+        if target is not None and reached is not None and reached >= target:
+            self.stop(f"target_return={target} reached: {reached}", now)
+
+    def _look_for_actors(self, now: float) -> None:
+        if self._num_actors():
+            self._had_actor = now
+        elif now - self._had_actor > self._timeouts.startup_secs:
+            self.stop(f"{FAILURE}no actor has been left for a while", now)
+
+    def _all_gone(self, but_ps: bool) -> bool:
+        return all(
+            member.state in GONE
+            for name, member in self.members.items()
+            if not (but_ps and name.startswith("ps/"))
+        )
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether ps 0 may: the run is finished and every other task is gone."""
+        others = {n: m for n, m in self.members.items() if n != "ps/0"}
+        return self.phase == FINISHED and all(m.state in GONE for m in others.values())
+
+    # What others read.
+
+    def running_secs(self, now: float) -> float:
+        """Seconds since the start-up ended, up to the stop."""
+        if self.running_since is None:
+            return 0.0
+        return (self.stopping_since or now) - self.running_since
+
+    def totals(self) -> dict[str, float]:
+        """Sums over all tasks and all their incarnations."""
+        sums: Counter[str] = Counter()
+        for totals in self._totals.values():
+            sums.update(totals)
+        return dict(sums)
+
+    def job_totals(self) -> dict[str, dict[str, float]]:
+        """The same sums, job by job."""
+        sums: dict[str, Counter[str]] = {}
+        for (name, _), totals in self._totals.items():
+            sums.setdefault(name.split("/")[0], Counter()).update(totals)
+        return {job: dict(counts) for job, counts in sums.items()}
+
+    def gauges(self) -> dict[str, dict[str, Any]]:
+        """The newest gauges of every task."""
+        return self._gauges
+
+    def gauge(self, key: str) -> Any:
+        """The newest value of a gauge that one task alone sets, or None."""
+        values = [gauges[key] for gauges in self._gauges.values() if key in gauges]
+        return values[0] if values else None
+
+    def view(self, now: float) -> dict[str, Any]:
+        """What is published to all tasks; JSON."""
+        since = self.stopping_since
+        return {
+            "run_id": self.run_id,
+            "phase": self.phase,
+            "stop_reason": self.stop_reason,
+            "stop_time": None if since is None else time.time() - (now - since),
+            "running_secs": self.running_secs(now),
+            "members": {
+                name: [m.incarnation, m.number, m.state, m.message]
+                for name, m in self.members.items()
+            },
+            "totals": self.totals(),
+            "job_totals": self.job_totals(),
+            "best_version": self.gauge("best_version"),
+            "best_return": self.gauge("best_return") or 0.0,
+        }

@@ -1,0 +1,109 @@
+"""The thread on ps 0 that keeps the run state and raises `stopping`."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from distrl.cluster.channel import Address, ChannelOwner, text_variable
+from distrl.cluster.proxy_receiver import ProxyReceiver
+from distrl.core.counters import Counters
+from distrl.core.threads import StoppableThread
+from distrl.lifecycle.heartbeat import BEATS, BEATS_RUN, VIEW_NAME, decode
+from distrl.lifecycle.run_state import DONE, Beat, RunState
+from distrl.lifecycle.signals import Signals
+
+_TICK_SECS = 0.1
+
+
+class StopMonitor:
+    """Feeds beats and time to a RunState and publishes its view.
+
+    It is the only one that touches `state`. ps 0 itself is a member like the others;
+    its beats do not travel. `report` is called about once a second, in the monitor's
+    thread, with the state.
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        address: Address,
+        target: str,
+        incarnation: int,
+        report: Callable[[RunState], None] = lambda state: None,
+        totals: Callable[[], dict[str, float]] = dict,
+        signals: Signals | None = None,
+    ):
+        self._state, self._report, self._read_totals = state, report, totals
+        self._signals = signals or Signals()
+        self._own = Beat("ps", 0, incarnation, 0)
+        owner = ChannelOwner(BEATS, address, target, BEATS_RUN, incarnation)
+        self._beats = ProxyReceiver(owner, Counters(), capacity=1024)
+        self._publish = _view_writer(address, target)
+        self.may_leave = threading.Event()
+        self.stop_reason = ""
+        self._thread = StoppableThread("stop monitor", self._run).start()
+
+    def wait(self, timeout: float) -> bool:
+        """Whether every other task has left. Raises what ended the thread."""
+        left = self.may_leave.wait(timeout)
+        self._thread.check()
+        return left
+
+    def stop(self, timeout: float) -> None:
+        self._thread.stop()
+        self._thread.join(timeout)
+        self._beats.stop(timeout)
+
+    def _run(self, stopping: threading.Event) -> None:
+        reported = 0.0
+        try:
+            while not stopping.is_set():
+                self._take_beats()
+                now = time.monotonic()
+                self._beat_itself(now)
+                self._state.tick(now)
+                self.stop_reason = self._state.stop_reason
+                self._publish(json.dumps(self._state.view(now)))
+                if now - reported >= 1.0:
+                    reported = now
+                    self._report(self._state)
+                if self._state.may_leave:
+                    self.may_leave.set()
+        finally:
+            self._report(self._state)
+            self.may_leave.set()  # also on an error: `wait` raises it
+
+    def _take_beats(self) -> None:
+        message = self._beats.get(timeout=_TICK_SECS)
+        while message is not None:
+            self._state.receive(decode(message.record), time.monotonic())
+            message = self._beats.get()
+
+    def _beat_itself(self, now: float) -> None:
+        own = self._own
+        own.number += 1
+        own.progress = own.number
+        own.totals = self._read_totals()
+        own.config = {} if own.number > 1 else self._state.config
+        if self._signals.received:
+            own.stop_request = f"{self._signals.received} at ps/0"
+        if self.may_leave.is_set():
+            own.state = DONE
+        self._state.receive(own, now)
+
+
+def _view_writer(address: Address, target: str) -> Callable[[str], Any]:
+    graph = tf.Graph()
+    with graph.as_default(), tf.device(address.device):
+        text = tf.placeholder(tf.string, [])
+        assign = tf.raw_ops.AssignVariableOp(
+            resource=text_variable(VIEW_NAME), value=text
+        )
+    graph.finalize()
+    return tf.Session(target, graph=graph).make_callable(assign, [text])

@@ -1,0 +1,243 @@
+"""One process of a run: who it is, what it counts, how it hears that the run ends."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from distrl.cluster import sessions
+from distrl.cluster.channel import Address, ChannelOwner
+from distrl.cluster.messages import ChannelSpec, Producer
+from distrl.cluster.proxy_receiver import ProxyReceiver
+from distrl.cluster.proxy_sender import ProxySender, SenderSettings
+from distrl.cluster.spec import SERVING_JOBS, ClusterSpec
+from distrl.core.counters import Counters
+from distrl.core.errors import ChannelClosed, RunFailed
+from distrl.core.threads import Deadline
+from distrl.lifecycle import run_state
+from distrl.lifecycle.heartbeat import Heartbeat, View
+from distrl.lifecycle.settings import Run
+from distrl.lifecycle.signals import Signals
+from distrl.metrics.json_lines import JsonLinesWriter
+from distrl.metrics.timers import WaitTimer, process_cpu_seconds
+
+
+class Task:
+    """The runtime of one task, whatever its job does.
+
+    `gauges` are the newest values of anything worth showing; they travel with the
+    beats. `wakeup` is set whenever one of the task's channels has news.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        index: int,
+        cluster: ClusterSpec,
+        run: Run,
+        run_dir: pathlib.Path,
+        config: dict[str, str],
+        signals: Signals,
+    ):
+        cluster.check_task(job, index)
+        self.job, self.index, self.cluster = job, index, cluster
+        self.run, self.run_dir, self.config = run, run_dir, dict(config)
+        self.signals = signals
+        self.timeouts = run.timeouts
+        self.producer = Producer(job, index, time.time_ns())
+        self.counters = Counters()
+        self.gauges: dict[str, Any] = {}
+        self.timer = WaitTimer()
+        self.wakeup = threading.Event()
+        self.target = ""
+        if job in SERVING_JOBS:
+            address = cluster.addresses(job)[index]
+            self.target = sessions.start_server(job, index, address).target
+        self._heartbeat: Heartbeat | None = None
+        self._startup_cpu = 0.0
+        self._senders: list[ProxySender] = []
+        self._receivers: list[ProxyReceiver] = []
+        self._lines: JsonLinesWriter | None = None
+
+    def __str__(self) -> str:
+        return str(self.producer)
+
+    def address(self, job: str, index: int) -> Address:
+        return Address(job, index, self.cluster.addresses(job)[index])
+
+    def addresses(self, job: str) -> list[Address]:
+        hosts = self.cluster.addresses(job)
+        return [Address(job, index, host) for index, host in enumerate(hosts)]
+
+    # Being a member of the run.
+
+    def join(self, described: dict[str, str], run_id: str = "") -> None:
+        """Starts the heartbeat and waits until the run has an id (learner 0 brings
+        it) or is ending. `described` are spec texts that must agree in all tasks.
+
+        Raises PeerUnreachable naming ps 0, TaskRefused, or RunFailed.
+        """
+        path = self.run_dir / "metrics" / f"{self.job}-{self.index}.jsonl"
+        self._lines = JsonLinesWriter(path)
+        config = self.config | {f"spec:{key}": text for key, text in described.items()}
+        self._heartbeat = Heartbeat(
+            self.address("ps", 0),
+            self.producer,
+            config,
+            self.timeouts,
+            self._read,
+        )
+        if run_id:
+            self._heartbeat.say(run_id=run_id)
+        known = self.heartbeat.wait_for(
+            lambda: self._listed() and bool(self.view.run_id or self.view.stopping),
+            self.timeouts.startup_secs + self.timeouts.heartbeat_secs,
+        )
+        if not known:
+            raise RunFailed("nobody gave the run an id: is learner 0 there?")
+
+    def _listed(self) -> bool:
+        entry = self.view.members.get(str(self))
+        return entry is not None and entry[0] == self.producer.incarnation
+
+    def _read(self) -> dict[str, Any]:
+        """What goes into each beat; called in the heartbeat's thread."""
+        gauges = self.gauges | {
+            "wait_fraction": round(self.timer.fraction("wait"), 3),
+            "channels": {r.name: [r.size, r.capacity] for r in self._receivers},
+        }
+        fields: dict[str, Any] = {"totals": self.totals(), "gauges": gauges}
+        if self._lines is not None:
+            self._lines.write({"time": time.time(), **fields})
+        if self.signals.received and self.job != "actor":
+            fields["stop_request"] = f"{self.signals.received} at {self}"
+        return fields
+
+    def totals(self) -> dict[str, float]:
+        """What this task has counted, and the CPU it has used."""
+        cpu = process_cpu_seconds()
+        if self._heartbeat is None or self.view.phase == run_state.STARTING:
+            self._startup_cpu = cpu
+        times = {"cpu_secs": cpu, "startup_cpu_secs": self._startup_cpu}
+        return self.counters.snapshot() | times
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        if self._heartbeat is None:
+            raise RuntimeError(f"{self} has not joined")
+        return self._heartbeat
+
+    @property
+    def view(self) -> View:
+        return self.heartbeat.view
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the run is ending, or this actor was asked to leave: a read of
+        local flags. Raises what `Heartbeat.check` raises once that is so."""
+        leaving = self.job == "actor" and bool(self.signals.received)
+        if not (self.heartbeat.should_stop or leaving):
+            return False
+        self.heartbeat.check()
+        return True
+
+    def wait_for_news(self, timeout: float) -> None:
+        """Waits until a channel has news, at most `timeout` s."""
+        with self.timer.measure("wait"):
+            self.wakeup.wait(timeout)
+        self.wakeup.clear()
+
+    # Channels.
+
+    def receiver(self, spec: ChannelSpec, capacity: int) -> ProxyReceiver:
+        """Opens a channel on this task's server. Call after `join`."""
+        owner = ChannelOwner(
+            spec,
+            self.address(self.job, self.index),
+            self.target,
+            self.view.run_id,
+            self.producer.incarnation,
+        )
+        receiver = ProxyReceiver(owner, self.counters, capacity, self.wakeup.set)
+        self._receivers.append(receiver)
+        return receiver
+
+    def sender(
+        self, spec: ChannelSpec, to: Address, settings: SenderSettings
+    ) -> ProxySender:
+        """A sender towards another task. Call after `join`."""
+        sender = ProxySender(
+            spec,
+            to,
+            self.view.run_id,
+            self.producer,
+            self.counters,
+            settings,
+            self.wakeup.set,
+        )
+        self._senders.append(sender)
+        return sender
+
+    def peer_is_gone(self, address: Address) -> bool:
+        """Whether ps 0 says that this task is done, lost or failed."""
+        entry = self.view.members.get(f"{address.job}/{address.index}")
+        return entry is not None and entry[2] in run_state.GONE
+
+    # The farewell.
+
+    def drain(
+        self, receiver: ProxyReceiver, job: str, take: Callable[[Any], None]
+    ) -> None:
+        """Reads a channel until END, or the loss, of every member of `job`, then
+        closes it and reads what is left. Bounded by `shutdown_secs` without news."""
+        deadline = Deadline(self.timeouts.shutdown_secs)
+        while not deadline.passed and not self._all_ended(receiver, job):
+            message = receiver.get(timeout=0.05)
+            if message is not None:
+                take(message)
+                deadline = Deadline(self.timeouts.shutdown_secs)
+        receiver.close()
+        try:
+            while not deadline.passed:
+                message = receiver.get(timeout=0.05)
+                if message is not None:
+                    take(message)
+        except ChannelClosed:
+            return
+
+    def _all_ended(self, receiver: ProxyReceiver, job: str) -> bool:
+        self.heartbeat.check()
+        return self.view.stopping and all(
+            receiver.has_ended(producer)
+            or state in (run_state.LOST, run_state.FAILED, run_state.REFUSED)
+            for producer, state in self.view.producers(job).items()
+        )
+
+    def end_senders(self) -> None:
+        """Sends END to everybody and waits; peers that are gone are given up."""
+        deadline = Deadline(self.timeouts.shutdown_secs)
+        for sender in self._senders:
+            sender.end()
+        for sender in self._senders:
+            while sender.alive and not deadline.passed:
+                if self.peer_is_gone(sender.address):
+                    sender.abandon()
+                sender.wait(0.1)
+            sender.join(0.1)
+
+    def leave(self) -> None:
+        """Tells ps 0 that this task is done, with its final totals."""
+        self.heartbeat.say(state=run_state.DONE)
+        self.heartbeat.stop()
+
+    def fail(self, message: str) -> None:
+        """Tells ps 0, if it can still hear, that this task has failed."""
+        if self._heartbeat is not None:
+            self._heartbeat.say(state=run_state.FAILED, message=message)
+            try:
+                self._heartbeat.stop(2.0)
+            except Exception:  # noqa: BLE001  the cause is what counts
+                return

@@ -1,0 +1,1 @@
+"""Losses as pure graph functions, named after the quantity that they return."""

@@ -1,0 +1,1 @@
+"""What stores experience and serves it again: NumPy only, vectorised over rows."""

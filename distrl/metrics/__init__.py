@@ -1,0 +1,1 @@
+"""Numbers about a run: statistics, timers, and the places that they are written to."""

@@ -1,0 +1,143 @@
+"""Deep Q-learning as graphs: double, dueling, with priorities and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow.compat.v1 as tf
+
+from distrl.core.records import ReplayBatch, Transition
+from distrl.core.specs import EnvironmentSpec, Nest
+from distrl.losses.value import DoubleQExtra, double_q_learning
+from distrl.networks.discrete import discrete_action, indices
+from distrl.networks.q_network import q_network
+
+Network = Callable[[EnvironmentSpec, Nest], tf.Tensor]
+
+
+class LearningGraph(NamedTuple):
+    """What a learner fetches, runs and saves.
+
+    All values, priorities too, are those under the parameters *before* the update:
+    every read of a parameter comes before it. Only `train_op` and
+    `target_update_op` change anything, so fetch `train_op` along with the values.
+    """
+
+    train_op: tf.Operation  # one step of Adam on the online parameters
+    priorities: tf.Tensor  # float32 [B], |TD error|
+    loss: tf.Tensor  # float32 [], mean of weight · Huber
+    metrics: dict[str, tf.Tensor]  # float32 [] each
+    parameters: list[tf.Variable]  # the online ones, in the order of the acting graph
+    target_update_op: tf.Operation  # target := online; run it after initialisation
+    variables: list[tf.Variable]  # all that a checkpoint needs
+
+
+class DQNModel:
+    """The acting and learning graphs of (double) DQN for one discrete action.
+
+    `network(spec, observation)` returns action values `[B, A]`; it is called several
+    times and makes its variables with `tf.get_variable`. `target_update_period` is in
+    learner steps; whoever owns the session keeps to it.
+    """
+
+    def __init__(
+        self,
+        network: Network = q_network,
+        learning_rate: float = 1e-3,
+        adam_epsilon: float = 1e-8,
+        max_gradient_norm: float = 40.0,
+        double: bool = True,
+        huber_delta: float = 1.0,
+        target_update_period: int = 500,
+    ):
+        """Raises ValueError for a number that is not above 0."""
+        numbers = {
+            "learning_rate": learning_rate,
+            "adam_epsilon": adam_epsilon,
+            "max_gradient_norm": max_gradient_norm,
+            "huber_delta": huber_delta,
+            "target_update_period": target_update_period,
+        }
+        for name, number in numbers.items():
+            if not number > 0:
+                raise ValueError(f"{name} must be above 0, got {number}")
+        self.target_update_period = target_update_period
+        self._network = network
+        self._learning_rate = learning_rate
+        self._adam_epsilon = adam_epsilon
+        self._max_gradient_norm = max_gradient_norm
+        self._double = double
+        self._huber_delta = huber_delta
+
+    def build_acting(self, spec: EnvironmentSpec, observation_ph: Nest) -> tf.Tensor:
+        """Action values `[N, A]`; the variables are in the scope "online"."""
+        return self._values("online", spec, observation_ph)
+
+    def build_learning(
+        self, spec: EnvironmentSpec, batch: ReplayBatch
+    ) -> LearningGraph:
+        """The training step of a batch, in the current graph.
+
+        The target network starts with values of its own: run `target_update_op` once
+        the variables are initialised.
+        """
+        loss, q_tm1, extra = self._loss(spec, batch)
+        online, target = tf.global_variables("online/"), tf.global_variables("target/")
+        with tf.variable_scope("learning"):
+            train_op, gradient_norm, slots = self._train(loss)
+            copies = [to.assign(v) for to, v in zip(target, online, strict=True)]
+            metrics = {
+                "loss": loss,
+                "mean_q": tf.reduce_mean(q_tm1),
+                "gradient_norm": gradient_norm,
+            }
+            priorities = tf.abs(extra.td_error)
+        return LearningGraph(
+            train_op,
+            priorities,
+            loss,
+            metrics,
+            parameters=online,
+            target_update_op=tf.group(*copies),
+            variables=[*online, *target, *slots],
+        )
+
+    def _loss(
+        self, spec: EnvironmentSpec, batch: ReplayBatch
+    ) -> tuple[tf.Tensor, tf.Tensor, DoubleQExtra]:
+        """Loss [], the online values at s_tm1 [B, A], and what else is known."""
+        data: Transition = batch.transition
+        q_tm1 = self._values("online", spec, data.s_tm1)
+        q_t_value = self._values("target", spec, data.s_t)
+        # A pass of its own: joined with s_tm1 it would go through the backward pass
+        # as well (measured: an eighth more CPU a step).
+        selector = self._values("online", spec, data.s_t) if self._double else q_t_value
+        losses, extra = double_q_learning(
+            q_tm1,
+            indices(discrete_action(spec), data.a_tm1),
+            data.r_t,
+            data.discount_t,
+            q_t_value,
+            selector,
+            self._huber_delta,
+        )
+        return tf.reduce_mean(batch.weight * losses), q_tm1, extra
+
+    def _values(
+        self, scope: str, spec: EnvironmentSpec, observation: Nest
+    ) -> tf.Tensor:
+        with tf.variable_scope(scope, reuse=tf.AUTO_REUSE):
+            return self._network(spec, observation)
+
+    def _train(
+        self, loss: tf.Tensor
+    ) -> tuple[tf.Operation, tf.Tensor, list[tf.Variable]]:
+        """The update, the norm of the gradient before clipping, Adam's variables."""
+        variables = tf.trainable_variables("online/")
+        gradients, norm = tf.clip_by_global_norm(
+            tf.gradients(loss, variables), self._max_gradient_norm
+        )
+        adam = tf.train.AdamOptimizer(self._learning_rate, epsilon=self._adam_epsilon)
+        train_op = adam.apply_gradients(zip(gradients, variables, strict=True))
+        return train_op, norm, adam.variables()

@@ -1,0 +1,1 @@
+"""Graph functions that build networks: layers, torsos, heads. No session, no loss."""

@@ -1,0 +1,164 @@
+"""Runs one task of a run: `python -m distrl.train --job_name=actor --task_index=0 …`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pathlib
+import sys
+import threading
+import traceback
+
+from absl import app, flags
+
+from distrl.cluster.spec import (
+    JOBS,
+    ClusterSpec,
+    cluster_from_file,
+    cluster_from_flags,
+)
+from distrl.core.errors import (
+    ConfigError,
+    DistrlError,
+    RunEnding,
+    RunFailed,
+)
+from distrl.lifecycle.signals import Signals
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_enum("job_name", None, JOBS, "What this process does in the run.")
+flags.DEFINE_integer("task_index", None, "Which of that job's tasks it is, from 0.")
+flags.DEFINE_string("gin_file", None, "The experiment.")
+flags.DEFINE_multi_string("gin_binding", [], "A line of gin on top of the file.")
+flags.DEFINE_string("ps_hosts", "", "host:port of each ps, comma-separated.")
+flags.DEFINE_string("memory_hosts", "", "host:port of each memory.")
+flags.DEFINE_string("learner_hosts", "", "host:port of each learner.")
+flags.DEFINE_string("actor_hosts", "", "Hosts of the actors; they are only counted.")
+flags.DEFINE_integer("num_actors", None, "Number of actors, in place of their hosts.")
+flags.DEFINE_string("cluster", "", "A JSON file in place of the host flags.")
+flags.DEFINE_string("run_dir", None, "Where the run leaves its files.")
+flags.DEFINE_bool("watch_stdin", False, "End at once when standard input does.")
+flags.mark_flags_as_required(["job_name", "task_index", "gin_file", "run_dir"])
+
+# Exit codes.
+OK, FAILED, BAD_INPUT, FAILED_ELSEWHERE = 0, 1, 2, 3
+
+
+def read_cluster() -> ClusterSpec:
+    """The cluster of the flags. Raises ConfigError."""
+    hosts = (FLAGS.ps_hosts, FLAGS.memory_hosts, FLAGS.learner_hosts, FLAGS.actor_hosts)
+    if FLAGS.cluster:
+        if any(hosts) or FLAGS.num_actors is not None:
+            raise ConfigError("--cluster stands in place of the host flags; give one")
+        cluster = cluster_from_file(FLAGS.cluster)
+    else:
+        cluster = cluster_from_flags(*hosts, num_actors=FLAGS.num_actors)
+    cluster.check_task(FLAGS.job_name, FLAGS.task_index)
+    if len(cluster.learner) > 1:
+        raise ConfigError(
+            f"learner_hosts: {len(cluster.learner)} learners are not supported yet, "
+            "expected 1"
+        )
+    return cluster
+
+
+def check_run_dir(run_dir: pathlib.Path, job: str) -> None:
+    """Raises RunEnding or ConfigError when a run has ended in this directory."""
+    if (run_dir / "summary.json").exists():
+        if job == "actor":
+            raise RunEnding(f"the run in {run_dir} has already ended")
+        raise ConfigError(f"--run_dir: {run_dir} holds a run that has ended")
+    if job == "learner" and (run_dir / "config.gin").exists():
+        raise ConfigError(f"--run_dir: {run_dir} holds another run")
+    for name in ("metrics", "logs"):
+        (run_dir / name).mkdir(parents=True, exist_ok=True)
+
+
+def run_task(signals: Signals) -> None:
+    """The whole life of one task. Raises what went wrong."""
+    cluster = read_cluster()
+    run_dir = pathlib.Path(FLAGS.run_dir)
+    check_run_dir(run_dir, FLAGS.job_name)
+    cluster.bypass_proxies()
+    from distrl import configurables  # imports TensorFlow: seconds
+    from distrl.lifecycle.task import Task
+
+    experiment = configurables.read_experiment(FLAGS.gin_file, FLAGS.gin_binding)
+    task = Task(
+        FLAGS.job_name,
+        FLAGS.task_index,
+        cluster,
+        experiment.run,
+        run_dir,
+        configurables.all_settings(),
+        signals,
+    )
+    if FLAGS.job_name == "learner" and FLAGS.task_index == 0:
+        (run_dir / "config.gin").write_text(configurables.operative_text())
+    try:
+        experiment.agent.run(task)
+    except (RunEnding, RunFailed):
+        raise
+    except BaseException as error:
+        task.fail(f"{type(error).__name__}: {error}")
+        raise
+
+
+def end_with_stdin() -> None:
+    """Ends the process when its launcher, which holds the other end, is gone."""
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        logging.error("the launcher is gone")
+        os._exit(FAILED)
+
+    threading.Thread(target=watch, name="watch stdin", daemon=True).start()
+
+
+def exit_code(signals: Signals) -> int:
+    """Runs the task and says how it went, in the log and as an exit code."""
+    name = f"{FLAGS.job_name}/{FLAGS.task_index}"
+    try:
+        run_task(signals)
+        return OK
+    except RunEnding as error:
+        logging.info("%s: %s", name, error)
+        return OK
+    except RunFailed as error:
+        logging.error("%s: the run has failed: %s", name, error)
+        return FAILED_ELSEWHERE
+    except ConfigError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except DistrlError as error:
+        logging.error("%s: %s", name, error)
+        return FAILED
+    except BaseException:
+        traceback.print_exc()
+        logging.error("%s: ended by the error above", name)
+        return FAILED
+
+
+def main(argv: list[str]) -> None:
+    signals = Signals().install()
+    name = f"{FLAGS.job_name}/{FLAGS.task_index}"
+    logging.basicConfig(
+        level=logging.INFO,
+        force=True,
+        format=f"%(asctime)s {name} %(levelname).1s %(message)s",
+    )
+    if len(argv) > 1:
+        print(f"{name}: unexpected arguments {argv[1:]}", file=sys.stderr)
+        os._exit(BAD_INPUT)
+    if FLAGS.watch_stdin:
+        end_with_stdin()
+    code = exit_code(signals)
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # a session to a peer that is gone would hold up a normal exit
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,1 @@
+"""Sets distrl up on one machine and runs a whole cluster there. No TensorFlow."""

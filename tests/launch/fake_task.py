@@ -1,0 +1,111 @@
+"""Stands in for distrl.train: the same flags, a run without any work.
+
+The first argument is JSON: {"<job> <index>": behaviour}. Without one, a task is up
+until the run stops and then exits with 0; ps 0 stops it and leaves last. With
+{"short": true} ps 0 stops the run when all tasks are up, otherwise on SIGTERM.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+PLAN = json.loads(sys.argv[1])
+FLAGS = dict(f.lstrip("-").partition("=")[::2] for f in sys.argv[2:])
+NAME = f"{FLAGS['job_name']} {FLAGS['task_index']}"
+RUN_DIR = Path(FLAGS["run_dir"])
+BEHAVIOUR = PLAN.get(NAME, "")
+NUM_TASKS = int(FLAGS["num_actors"]) + sum(
+    len(FLAGS[f"{job}_hosts"].split(",")) for job in ("ps", "memory", "learner")
+)
+
+
+def note(kind, text=""):
+    folder = RUN_DIR / kind
+    folder.mkdir(exist_ok=True)
+    draft = folder.with_name(f".{kind}-{NAME}")
+    draft.write_text(text)
+    draft.replace(folder / NAME)
+
+
+def count(kind):
+    return len(list((RUN_DIR / kind).glob("*")))
+
+
+def wait_until(condition):
+    """True when the condition holds, False on SIGTERM, an error after 20 s."""
+    end = time.monotonic() + 20
+    while not condition():
+        if signal.sigtimedwait({signal.SIGTERM}, 0.01):
+            return False
+        if time.monotonic() > end:
+            sys.exit(f"{NAME}: waited too long")
+    return True
+
+
+def watch_stdin():
+    os.read(0, 1)  # no buffer, whose lock a daemon thread would hold at the exit
+    os._exit(5)
+
+
+def be_ps_0():
+    (RUN_DIR / "metrics").mkdir()
+    with open(RUN_DIR / "metrics" / "ps-0.jsonl", "w") as metrics:
+        metrics.write('{"env_steps": 1}\n{"env_steps": 2}\n{"env_st')
+    if wait_until(lambda: count("up") == NUM_TASKS) and not PLAN.get("short"):
+        wait_until(lambda: False)
+    note("stop")
+    wait_until(lambda: count("done") == NUM_TASKS - 1)
+
+
+def be_learner():
+    wait_until(lambda: count("stop"))
+    summary = {"stop_reason": "max_env_steps", "stop_time": time.time() - 1}
+    summary["channels"] = {"experience": {"lost": 0}}
+    (RUN_DIR / "summary.json").write_text(json.dumps(summary))
+    (RUN_DIR / "checkpoints" / "best").mkdir(parents=True)
+
+
+def misbehave():
+    how, _, code = BEHAVIOUR.partition(" ")
+    if how == "deaf":  # never ends by itself
+        while True:
+            signal.sigwait({signal.SIGTERM})
+    if how == "early":  # dies of SIGTERM, as during its imports
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        signal.pause()
+    if how == "orphan":  # leaves a child behind
+        child = [sys.executable, "-c", "import time; time.sleep(60)"]
+        note("children", str(subprocess.Popen(child).pid))
+    if how == "exit":
+        wait_until(lambda: count("up") == NUM_TASKS)
+        print("\n".join(f"{NAME} line {n}" for n in range(100)), flush=True)
+        note("done")
+        sys.exit(int(code))
+    if how == "follow":  # ends when the run does, not in order
+        wait_until(lambda: count("stop"))
+        note("done")
+        sys.exit(int(code))
+    if how == "linger":  # is done, and still there
+        wait_until(lambda: count("stop"))
+        note("done")
+        signal.sigwait({signal.SIGTERM})
+        sys.exit(0)
+
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+if "watch_stdin" in FLAGS:
+    threading.Thread(target=watch_stdin, daemon=True).start()
+note("up", str(os.getpid()))
+misbehave()
+if NAME == "ps 0":
+    be_ps_0()
+elif NAME == "learner 0" and BEHAVIOUR != "idle":
+    be_learner()
+else:
+    wait_until(lambda: count("stop"))
+note("done")

@@ -1,0 +1,40 @@
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+
+def test_no_module_of_metrics_imports_tensorflow():
+    code = """
+import importlib, pkgutil, sys, distrl.metrics
+for module in pkgutil.iter_modules(distrl.metrics.__path__, "distrl.metrics."):
+    importlib.import_module(module.name)
+assert "distrl.metrics.tensorboard" in sys.modules
+assert not {"tensorflow", "rich"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_events_can_be_read_back(tmp_path):
+    import tensorflow.compat.v1 as tf
+
+    from distrl.metrics.tensorboard import TensorBoardWriter
+
+    writer = TensorBoardWriter(tmp_path / "events")
+    writer.write({"a": 1.5, "b/c": np.float32(2.0), "d": math.nan}, step=np.int64(7))
+    with tf.Graph().as_default():
+        writer.write({"a": 2.5}, step=8)
+    writer.write({"a": math.nan}, step=9)
+    writer.close()
+    writer.close()
+    with pytest.raises(ValueError, match="10"):
+        writer.write({"a": 0.0}, step=10)
+    (path,) = (tmp_path / "events").iterdir()
+    found = [
+        (event.step, value.tag, value.simple_value)
+        for event in tf.train.summary_iterator(str(path))
+        for value in event.summary.value
+    ]
+    assert found == [(7, "a", 1.5), (7, "b/c", 2.0), (8, "a", 2.5)]
