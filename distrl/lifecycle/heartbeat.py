@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 BEATS = ChannelSpec("beats", ArraySpec((), "uint8"), capacity=1024)
 VIEW_NAME = "run_view"
+_FAST_SECS = 0.1  # between beats while the run starts or ends
 BEATS_RUN = "run"  # beats are older than the run id that learner 0 brings
 
 
@@ -52,6 +53,7 @@ class View:
         self.best_version: int | None = content["best_version"]
         self.best_return: float = content["best_return"]
         self.running_secs: float = content["running_secs"]
+        self.near_end: bool = content["near_end"]
         self.stop_time: float | None = content["stop_time"]  # unix
 
     @property
@@ -87,6 +89,7 @@ _NOTHING_YET = View(
         "best_return": 0.0,
         "running_secs": 0.0,
         "stop_time": None,
+        "near_end": False,
     }
 )
 
@@ -232,8 +235,8 @@ class Heartbeat:
     def _pause(self, stopping: threading.Event) -> None:
         """Until the next beat is due, or wanted at once."""
         period = self._timeouts.beat_period_secs
-        if self.view.phase != run_state.RUNNING:
-            period = min(period, 0.2)
+        if self.view.phase != run_state.RUNNING or self.view.near_end:
+            period = min(period, _FAST_SECS)
         with self._changed:
             self._changed.wait_for(lambda: self._now or stopping.is_set(), period)
 

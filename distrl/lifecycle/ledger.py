@@ -50,7 +50,6 @@ def ledger(view: View, wall_secs: float) -> dict[str, Any]:
             }
             for job, sums in view.job_totals.items()
         },
-        "members": {name: entry[2] for name, entry in view.members.items()},
     }
 
 

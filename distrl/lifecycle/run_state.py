@@ -246,6 +246,17 @@ class RunState:
             return 0.0
         return (self.stopping_since or now) - self.running_since
 
+    def near_end(self, now: float) -> bool:
+        """Whether a limit on steps is so near that tasks should beat more often."""
+        secs, totals = self.running_secs(now), self.totals()
+        if self.phase != RUNNING or not secs:
+            return False
+        fraction = self._stop_conditions.fraction(
+            totals.get("env_steps", 0), totals.get("learner_steps", 0), 0.0
+        )
+        left = secs * (1 / fraction - 1) if fraction else float("inf")
+        return left < 3 * self._timeouts.beat_period_secs
+
     def totals(self) -> dict[str, float]:
         """Sums over all tasks and all their incarnations."""
         sums: Counter[str] = Counter()
@@ -278,6 +289,7 @@ class RunState:
             "stop_reason": self.stop_reason,
             "stop_time": None if since is None else time.time() - (now - since),
             "running_secs": self.running_secs(now),
+            "near_end": self.near_end(now),
             "members": {
                 name: [m.incarnation, m.number, m.state, m.message]
                 for name, m in self.members.items()

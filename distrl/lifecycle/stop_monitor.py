@@ -15,7 +15,7 @@ from distrl.cluster.proxy_receiver import ProxyReceiver
 from distrl.core.counters import Counters
 from distrl.core.threads import StoppableThread
 from distrl.lifecycle.heartbeat import BEATS, BEATS_RUN, VIEW_NAME, decode
-from distrl.lifecycle.run_state import DONE, Beat, RunState
+from distrl.lifecycle.run_state import DONE, STARTING, Beat, RunState
 from distrl.lifecycle.signals import Signals
 
 _TICK_SECS = 0.1
@@ -36,7 +36,7 @@ class StopMonitor:
         target: str,
         incarnation: int,
         report: Callable[[RunState], None] = lambda state: None,
-        totals: Callable[[], dict[str, float]] = dict,
+        totals: Callable[[bool], dict[str, float]] = lambda starting: {},
         signals: Signals | None = None,
     ):
         self._state, self._report, self._read_totals = state, report, totals
@@ -89,7 +89,7 @@ class StopMonitor:
         own = self._own
         own.number += 1
         own.progress = own.number
-        own.totals = self._read_totals()
+        own.totals = self._read_totals(self._state.phase == STARTING)
         own.config = {} if own.number > 1 else self._state.config
         if self._signals.received:
             own.stop_request = f"{self._signals.received} at ps/0"

@@ -116,10 +116,14 @@ class Task:
             fields["stop_request"] = f"{self.signals.received} at {self}"
         return fields
 
-    def totals(self) -> dict[str, float]:
-        """What this task has counted, and the CPU it has used."""
+    def totals(self, starting: bool | None = None) -> dict[str, float]:
+        """What this task has counted, and the CPU that it has used, in all and while
+        the run was `starting` (as the view says, where this is None)."""
+        if starting is None:
+            heartbeat = self._heartbeat
+            starting = heartbeat is None or heartbeat.view.phase == run_state.STARTING
         cpu = process_cpu_seconds()
-        if self._heartbeat is None or self.view.phase == run_state.STARTING:
+        if starting:
             self._startup_cpu = cpu
         times = {"cpu_secs": cpu, "startup_cpu_secs": self._startup_cpu}
         return self.counters.snapshot() | times

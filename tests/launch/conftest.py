@@ -102,7 +102,7 @@ class Launcher:
 
     def __init__(self, launch: Launch, plan: dict[str, Any], limits: Limits):
         program = (
-            "import sys; from launch.local import main; from launch.watch import Limits;"
+            "import sys; from launch.local import main, Limits;"
             f"sys.exit(main(sys.argv[1:], {fake_train(plan)!r}, "
             f"{fake_evaluate('works')!r}, {limits!r}))"
         )

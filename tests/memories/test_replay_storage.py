@@ -81,13 +81,18 @@ def test_more_rows_than_the_capacity_at_once():
     np.testing.assert_array_equal(names, block.action["name"][-7:])
 
 
-def test_more_frames_than_there_is_room_for():
-    episodes = Episodes(1, 2, 3, end=0.1)
+@pytest.mark.parametrize("end", [0.1, 1.0])
+def test_more_frames_than_there_is_room_for(end):
+    episodes = Episodes(1, 2, 3, end)
     (block,) = play(episodes, 60, 2, 0.9, 100)
     storage = ReplayStorage(episode_spec(), 20, 10)  # room for 41 frames of 122
     stored = storage.insert("a", block)
     assert storage.orphans == len(block.reward) - stored.num_rows > 0
-    assert storage.size > 0
+    assert storage.live(stored.ids).all()
+    assert len(stored.ids) == storage.size > 0
+    assert len(stored.ids) < stored.num_rows == storage.head
+    names = all_live(storage).a_tm1["name"]
+    np.testing.assert_array_equal(names, block.action["name"][stored.rows])
     assert_same(all_live(storage), expect([episodes], 2, 0.9))
 
 

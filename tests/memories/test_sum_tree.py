@@ -63,6 +63,24 @@ def test_an_empty_place_is_never_found():
         assert (values[found] > 0).all(), trial
 
 
+@pytest.mark.parametrize("num_top", [1, 2])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("0x1.09bf3be8039dfp-2", "0x1.106e58ea092d4p-1"),
+        ("0x1.3be9755049efbp-2", "0x1.5f1d7d5733c14p-1"),
+        ("0x1.9a26a00988060p-8", "0x1.056c43f5c0710p-2"),
+    ],
+)
+def test_a_mass_that_rounds_up_to_the_whole_branch(num_top, left, right):
+    """Here (total, next below) - left rounds to all of right, whose end is empty."""
+    x, y = float.fromhex(left), float.fromhex(right)
+    for first, second in ((x, y), (y, x)):
+        tree = SumTree(4, num_top)
+        tree.set(np.arange(4), np.array([first, 0, second, 0]))
+        assert tree.find(np.array([tree.total])).tolist() == [2]
+
+
 def test_small_values_survive_large_ones():
     tree = SumTree(8, num_top=1)
     tree.set(np.arange(8), np.full(8, 0.1))

@@ -1,0 +1,146 @@
+"""Policies: parameters in, actions out."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from distrl.checkpoints.local_session import local_session_config
+from distrl.checkpoints.parameters import flatten_parameters, unflatten_parameters
+from distrl.checkpoints.policy import GreedyPolicy, LocalPolicy
+from distrl.core.errors import ConfigError
+from distrl.core.specs import ArraySpec, EnvironmentSpec
+
+SPEC = EnvironmentSpec(ArraySpec((3,), "float32"), ArraySpec((), "int32", -1, 1))
+
+
+class LinearModel:
+    """Action values = observation · w + b."""
+
+    def build_acting(self, spec, observation_ph):
+        with tf.variable_scope("online"):
+            w = tf.get_variable("w", [3, 3], use_resource=True)
+            b = tf.get_variable("b", [3], use_resource=True)
+            return tf.matmul(observation_ph, w) + b
+
+
+def parameters(seed):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=s).astype(np.float32) for s in ((3, 3), (3,))]
+
+
+def named(seed):
+    return dict(zip(("online/w", "online/b"), parameters(seed), strict=True))
+
+
+@pytest.fixture
+def policy():
+    policy = LocalPolicy(LinearModel(), SPEC)
+    yield policy
+    policy.close()
+
+
+OBSERVATION = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+
+
+def test_values_are_those_of_the_parameters_loaded_last(policy):
+    for seed in (1, 2):
+        w, b = parameters(seed)
+        policy.load([w, b])
+        got = policy.action_values(OBSERVATION)
+        np.testing.assert_allclose(got, OBSERVATION @ w + b, rtol=1e-4, atol=1e-5)
+
+
+def test_any_batch_size(policy):
+    for size in (0, 1, 20):
+        assert policy.action_values(OBSERVATION[:size]).shape == (size, 3)
+
+
+def test_specs_name_the_parameters_in_the_order_of_load(policy):
+    assert policy.parameter_specs == [
+        ("online/w", (3, 3), "float32"),
+        ("online/b", (3,), "float32"),
+    ]
+
+
+def test_parameters_travel_as_bytes(policy):
+    data = flatten_parameters(parameters(4))
+    policy.load(unflatten_parameters(data, policy.parameter_specs))
+    w, b = parameters(4)
+    got = policy.action_values(OBSERVATION)
+    np.testing.assert_allclose(got, OBSERVATION @ w + b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_policy_starts_from_its_seed():
+    values = []
+    for seed in (1, 1, 2):
+        policy = LocalPolicy(LinearModel(), SPEC, seed)
+        values.append(policy.action_values(OBSERVATION))
+        policy.close()
+    np.testing.assert_array_equal(values[0], values[1])
+    assert (values[0] != values[2]).any()
+
+
+def test_parameters_that_do_not_fit_are_named_and_change_nothing(policy):
+    before = policy.action_values(OBSERVATION)
+    w, b = parameters(1)
+    for wrong, message in [
+        ([w], "expected 2 parameters, got 1"),
+        ([w, b[:2]], "online/b"),
+        ([w.astype(np.float64), b], "online/w: expected float32.*float64"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            policy.load(wrong)
+    np.testing.assert_array_equal(policy.action_values(OBSERVATION), before)
+
+
+def test_an_observation_of_another_structure_is_refused(policy):
+    with pytest.raises(ValueError):
+        policy.action_values({"x": OBSERVATION})
+
+
+def test_the_leaves_of_a_nest_reach_their_places():
+    spec = EnvironmentSpec(
+        {"z": ArraySpec((1,), "float32"), "a": ArraySpec((1,), "float32")}, SPEC.action
+    )
+
+    class Model:
+        def build_acting(self, spec, observation_ph):
+            return tf.concat([observation_ph["z"], observation_ph["a"]], axis=1)
+
+    policy = LocalPolicy(Model(), spec)
+    ones = np.ones((1, 1), np.float32)
+    values = policy.action_values({"a": 2 * ones, "z": ones})
+    np.testing.assert_array_equal(values, [[1, 2]])
+    policy.close()
+
+
+def test_greedy_actions_in_the_environments_numbering():
+    extra = {"target/w": np.zeros(1)}
+    policy = GreedyPolicy(LinearModel(), SPEC, named(1) | extra)
+    for seed in (1, 2):
+        w, b = parameters(seed)
+        policy.load(named(seed))
+        actions = policy.act(OBSERVATION)
+        assert actions.dtype == np.int32
+        np.testing.assert_array_equal(actions, (OBSERVATION @ w + b).argmax(1) - 1)
+        assert len(set(actions.tolist())) == 3
+    policy.close()
+
+
+def test_greedy_policy_refuses_what_it_cannot_use():
+    with pytest.raises(ValueError, match="online/b"):
+        GreedyPolicy(LinearModel(), SPEC, {"online/w": parameters(1)[0]})
+    continuous = SPEC._replace(action=ArraySpec((2,), "float32"))
+    with pytest.raises(ConfigError, match="float32"):
+        GreedyPolicy(LinearModel(), continuous, named(1))
+
+
+def test_local_session_config():
+    config = local_session_config(2)
+    assert config.intra_op_parallelism_threads == 2
+    assert config.inter_op_parallelism_threads == 1
+    assert config.experimental.executor_type == "SINGLE_THREADED_EXECUTOR"
+    assert config.device_count["GPU"] == 0
+    assert "GPU" not in local_session_config(gpu=True).device_count
+    with pytest.raises(ValueError, match="0"):
+        local_session_config(0)
