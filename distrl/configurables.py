@@ -82,12 +82,14 @@ def read_experiment(file: str, bindings: Sequence[str] = ()) -> Experiment:
         gin.parse_config(DEFAULTS)
         gin.parse_config_files_and_bindings([file], list(bindings))
         return _configured_experiment()
-    except ConfigError:
-        raise
     except (ValueError, TypeError, SyntaxError, ImportError, OSError) as error:
-        first = str(error).strip().splitlines()
-        text = first[0] if first else type(error).__name__
-        raise ConfigError(f"{file}: {text}") from error
+        raise ConfigError(f"{file}: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the lines that gin adds about its callers."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def all_settings() -> dict[str, str]:

@@ -129,7 +129,8 @@ def exit_code(signals: Signals) -> int:
         logging.error("%s: the run has failed: %s", name, error)
         return FAILED_ELSEWHERE
     except ConfigError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        first_line = str(error).splitlines()[0]  # gin adds lines about its callers
+        print(f"{name}: {first_line}", file=sys.stderr)
         return BAD_INPUT
     except DistrlError as error:
         logging.error("%s: %s", name, error)

@@ -6,13 +6,14 @@ import argparse
 import itertools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from launch.bootstrap import ROOT
 from launch.description import RunDescription
 
+T = TypeVar("T", int, float)
 DEFAULT_CONFIG = "configs/apex/cartpole.gin"
 BINDINGS = {
     "seed": "Run.seed",
@@ -122,12 +123,16 @@ def _finite(text: str) -> float:
     return _number(text, float, math.isfinite, "a finite number")
 
 
-def _number(text, kind, accepts, expected):  # noqa: ANN001  see its four callers
+def _number(
+    text: str, kind: Callable[[str], T], accepts: Callable[[T], bool], expected: str
+) -> T:
     """Raises ArgumentTypeError unless `text` is a `kind` of number it `accepts`."""
     try:
         number = kind(text)
     except ValueError:
-        number = None
-    if number is None or not accepts(number):
+        accepted = False
+    else:
+        accepted = accepts(number)
+    if not accepted:
         raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}")
     return number

@@ -101,7 +101,8 @@ def end_in_order(
     failed = False
     try:
         if evaluate_once is None:
-            say("no final evaluation")
+            reason = "the run was stopped" if outcome.stopped else "not asked for"
+            say(f"no final evaluation: {reason}")
         else:
             say("final evaluation of the best and the newest checkpoint")
             additions = evaluate_once()

@@ -41,7 +41,7 @@ class SignalReceived:
 
 Event = TaskExit | SignalReceived
 # SimpleQueue, because its `put` may be called by a signal handler inside of its `get`.
-Events = queue.SimpleQueue  # of Event
+Events = queue.SimpleQueue[Event]
 
 
 @contextlib.contextmanager

@@ -49,23 +49,26 @@ class ApexAgent(AsyncAgent):
         learning: Learning = Learning(),
     ):
         super().__init__(environment_factory, num_envs)
-        self._memory_factory, self._model = memory_factory, model
-        self._acting, self._replay, self._learning = acting, replay, learning
+        self.memory_factory, self.model = memory_factory, model
+        self.acting, self.replay, self.learning = acting, replay, learning
 
     def check(self, spec: EnvironmentSpec, task: Task) -> None:
-        self.make_limiter(task)
-        needed = self._memory_factory.predicted_bytes(spec, self._replay.capacity)
+        try:
+            self.make_limiter(task)
+        except ValueError as error:
+            raise ConfigError(f"Replay: {error}") from error
+        needed = self.memory_factory.predicted_bytes(spec, self.replay.capacity)
         if task.job == "memory" and needed > memory_bytes():
             raise ConfigError(
-                f"Replay.capacity {self._replay.capacity} needs {needed / 2**30:.1f} "
+                f"Replay.capacity {self.replay.capacity} needs {needed / 2**30:.1f} "
                 f"GiB, this machine has {memory_bytes() / 2**30:.1f} GiB"
             )
 
     def make_limiter(self, task: Task) -> RateLimiter:
         """The limiter of one memory. Raises ValueError when its band is too narrow."""
-        replay, per_insert = self._replay, self._replay.samples_per_insert or 1.0
+        replay, per_insert = self.replay, self.replay.samples_per_insert or 1.0
         slots = math.ceil(self.num_envs / len(task.cluster.memory))
-        block = slots * (self._acting.block_length + self._acting.n_step)
+        block = slots * (self.acting.block_length + self.acting.n_step)
         band = per_insert * block + replay.bundle_rows
         tolerance = band if replay.tolerance is None else replay.tolerance
         limiter = RateLimiter(
@@ -77,7 +80,7 @@ class ApexAgent(AsyncAgent):
     def make_policy(
         self, spec: EnvironmentSpec, parameters: Mapping[str, np.ndarray]
     ) -> GreedyPolicy:
-        return GreedyPolicy(self._model, spec, parameters)
+        return GreedyPolicy(self.model, spec, parameters)
 
     def make_actor(
         self, task: Task, spec: EnvironmentSpec, environment: VectorEnvironment
@@ -85,9 +88,9 @@ class ApexAgent(AsyncAgent):
         evaluation = None
         if task.index == 0:
             evaluation = self.make_environment(
-                task.run.seed, "evaluation", 0, self._acting.evaluation_episodes
+                task.run.seed, "evaluation", 0, self.acting.evaluation_episodes
             )
-        return ApexActor(task, environment, evaluation, self._model, self._acting)
+        return ApexActor(task, environment, evaluation, self.model, self.acting)
 
     def make_senders(self, task: Task, spec: EnvironmentSpec) -> list[ProxySender]:
         settings = SenderSettings(capacity=2, max_message_bytes=0)
@@ -98,13 +101,13 @@ class ApexAgent(AsyncAgent):
 
     def make_memory(self, task: Task, spec: EnvironmentSpec) -> ApexMemory:
         seed = seeds.seed_sequence(task.run.seed, "memory", task.index)
-        memory = self._memory_factory(
-            spec=spec, capacity=self._replay.capacity, seed=seed
+        memory = self.memory_factory(
+            spec=spec, capacity=self.replay.capacity, seed=seed
         )
-        return ApexMemory(task, spec, memory, self.make_limiter(task), self._replay)
+        return ApexMemory(task, spec, memory, self.make_limiter(task), self.replay)
 
     def make_learner(self, task: Task, spec: EnvironmentSpec) -> ApexLearner:
-        return ApexLearner(task, spec, self._model, self._learning, self._replay)
+        return ApexLearner(task, spec, self.model, self.learning, self.replay)
 
     def _pull_secs(self) -> float:
-        return self._acting.pull_period_secs
+        return self.acting.pull_period_secs

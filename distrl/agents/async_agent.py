@@ -19,7 +19,7 @@ from distrl.agents.learner_loop import LearnerLoop
 from distrl.cluster.messages import Message
 from distrl.cluster.parameter_store import ParameterPuller
 from distrl.cluster.proxy_sender import ProxySender
-from distrl.core.errors import RunFailed
+from distrl.core.errors import PeerUnreachable
 from distrl.core.specs import EnvironmentSpec, Nest
 from distrl.core.threads import Deadline
 from distrl.environments.vector_environment import VectorEnvironment
@@ -185,7 +185,7 @@ class AsyncAgent(ActorLearnerAgent):
                 return True
             task.heartbeat.progress += 1
             if deadline.passed:
-                raise RunFailed(
+                raise PeerUnreachable(
                     f"no parameters within {task.timeouts.startup_secs:.0f} s: "
                     "has learner 0 started?"
                 )
@@ -206,5 +206,3 @@ def ship(task: Task, senders: list[ProxySender], shipment: Shipment) -> None:
             if gone or (limit is not None and limit.passed):
                 sender.refuse(shipment.rows)
                 return
-
-

@@ -196,7 +196,8 @@ def _storable(array: np.ndarray) -> np.ndarray:
     Raises ValueError for a dtype that its name does not give back.
     """
     array = np.asarray(array)
-    if array_dtype(array.dtype.name) != array.dtype.newbyteorder("="):
+    known = not array.dtype.hasobject and array.dtype.names is None
+    if not known or array_dtype(array.dtype.name) != array.dtype.newbyteorder("="):
         raise ValueError(f"cannot save an array of dtype {array.dtype}")
     return array_bytes(array) if array.dtype.kind == "V" else array
 

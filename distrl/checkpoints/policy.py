@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from distrl.checkpoints.local_session import local_session_config
+from distrl.checkpoints.local_session import local_callable, local_session_config
 from distrl.checkpoints.parameters import ParameterSpec
 from distrl.checkpoints.variables import (
     build_loading,
@@ -52,8 +52,8 @@ class LocalPolicy:
             graph.finalize()
         self._session = tf.Session(graph=graph, config=local_session_config())
         self._session.run(init_op)
-        self._run = self._session.make_callable(values, leaves(observation_ph))
-        self._load = self._session.make_callable(load_op, loading)
+        self._run = local_callable(self._session, [values], leaves(observation_ph))
+        self._load = local_callable(self._session, [], loading, [load_op])
 
     @property
     def parameter_specs(self) -> list[ParameterSpec]:
@@ -61,8 +61,11 @@ class LocalPolicy:
         return parameter_specs(self._variables)
 
     def action_values(self, observation: Nest) -> np.ndarray:
-        """float32 `[N, A]` of observations `[N, ...]`, any N."""
-        return self._run(*flatten_as(self._spec.observation, observation))
+        """float32 `[N, A]` of observations `[N, ...]`, any N.
+
+        Raises ValueError, naming the leaf, for one that does not fit the spec.
+        """
+        return self._run(*flatten_as(self._spec.observation, observation))[0]
 
     def load(self, parameters: Sequence[np.ndarray]) -> None:
         """Exchanges all parameters, given in the order of `parameter_specs`.

@@ -7,6 +7,7 @@ so it never creates a queue of its own under a name that does not exist yet.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ from distrl.core import specs
 from distrl.core.errors import ChannelClosed, ConfigError, PeerUnreachable
 from distrl.core.threads import Deadline
 
+_READ_SECS = 2.0  # of one look at what the owner says
+
 
 class Readiness(NamedTuple):
     """What an owner says about its channel once it is open."""
@@ -27,6 +30,7 @@ class Readiness(NamedTuple):
     run_id: str
     incarnation: int
     digest: str
+    capacity: int
     description: dict[str, str]
 
     @property
@@ -34,7 +38,8 @@ class Readiness(NamedTuple):
         return f"{self.run_id}/{self.incarnation}"
 
 
-class Address(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Address:
     """The task on whose server a channel or a variable lives."""
 
     job: str
@@ -61,7 +66,7 @@ def read_text(handle: tf.Tensor) -> tf.Tensor:
 def build_queue(spec: ChannelSpec, readiness: Readiness) -> tf.QueueBase:
     """The channel's queue, in the current graph and on the current device."""
     return tf.FIFOQueue(
-        spec.capacity,
+        readiness.capacity,  # the owner's: a queue has one
         [tf.as_dtype(dtype) for dtype in spec.dtypes],
         shared_name=f"{spec.name}/{readiness.shared_name}",
     )
@@ -83,7 +88,11 @@ class ChannelOwner:
     ):
         self.spec = spec
         readiness = Readiness(
-            run_id, incarnation, spec.digest, specs.describe(spec.record)
+            run_id,
+            incarnation,
+            spec.digest,
+            spec.capacity,
+            specs.describe(spec.record),
         )
         graph = tf.Graph()
         with graph.as_default(), tf.device(address.device):
@@ -125,7 +134,8 @@ class ChannelClient:
     """The end of everybody else: puts messages into a queue on another host.
 
     Raises PeerUnreachable when the owner is not there, or not ready, within `timeout`
-    s, and ConfigError when its records look different. `run_id` None takes any run's.
+    s or before `stopping` is set, and ConfigError when its records look different.
+    `run_id` None takes any run's.
     """
 
     def __init__(
@@ -141,7 +151,9 @@ class ChannelClient:
         with self._graph.as_default(), tf.device(address.device):
             ready = read_text(text_variable(f"ready/{spec.name}"))
         deadline = Deadline(timeout)
-        self._session = sessions.open_session(self._graph, address.host, timeout)
+        self._session = sessions.open_session(
+            self._graph, address.host, timeout, stopping
+        )
         try:
             self.readiness = self._wait_until_ready(ready, run_id, deadline, stopping)
             self._check_digest()
@@ -160,7 +172,8 @@ class ChannelClient:
         pause, seen = stopping or threading.Event(), "it has not opened it"
         while not deadline.passed:
             try:
-                text = self._session.run(ready, options=sessions.limited(5.0))
+                limit = min(_READ_SECS, deadline.remaining)
+                text = self._session.run(ready, options=sessions.limited(limit))
                 readiness = Readiness(*json.loads(text))
                 if run_id in (None, readiness.run_id):
                     return readiness

@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from distrl.cluster import sessions
 from distrl.cluster.channel import Address
 from distrl.core.errors import PeerUnreachable
-from distrl.core.threads import StoppableThread
+from distrl.core.threads import Deadline, StoppableThread
 
 _MAGIC = 0x6469737472  # marks a header of this layout
 _HEADER_BYTES = 32  # int64: magic, version, number of all bytes, owner's run
@@ -78,6 +78,7 @@ class ParameterStore:
         self._name, self._addresses = name, list(addresses)
         self._run, self._timeout = run, timeout
         self._shards: list[_Shard | None] = [None] * len(self._addresses)
+        self._written = -1
 
     def _call(self, index: int, name: str, *feeds: Any) -> Any:
         shard = self._shards[index]
@@ -93,7 +94,14 @@ class ParameterStore:
             raise
 
     def write(self, version: int, parameters: np.ndarray) -> None:
-        """Publishes uint8 `parameters` as `version`, which must grow."""
+        """Publishes uint8 `parameters` as `version`.
+
+        A version that is written again must have the same bytes. Raises ValueError when
+        the version goes back.
+        """
+        if version < self._written:
+            raise ValueError(f"version {version} after version {self._written}")
+        self._written = version
         header = np.array([_MAGIC, version, parameters.size, self._run], np.int64)
         parts = np.array_split(parameters, len(self._addresses))
         for index, part in enumerate(parts):
@@ -144,7 +152,9 @@ class ParameterPublisher:
         self._newest: tuple[int, np.ndarray] | None = None
         self._writing = False
         self.published = -1
-        self._thread = StoppableThread("publish parameters", self._run).start()
+        self._thread = StoppableThread(
+            "publish parameters", self._run, self._wake
+        ).start()
 
     def publish(self, version: int, parameters: np.ndarray) -> None:
         """Replaces what waits; does not wait for the write."""
@@ -156,41 +166,43 @@ class ParameterPublisher:
     def flush(self, timeout: float) -> bool:
         """Waits until nothing is left to write; False after `timeout` s."""
         with self._changed:
-            done = self._changed.wait_for(
-                lambda: not self._thread.alive
-                or (self._newest is None and not self._writing),
-                timeout,
-            )
+            done = self._changed.wait_for(self._idle_or_ended, timeout)
         self._thread.check()
         return done
 
+    def _idle_or_ended(self) -> bool:
+        idle = self._newest is None and not self._writing
+        return idle or not self._thread.alive
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
     def _run(self, stopping: threading.Event) -> None:
-        try:
-            while True:
-                with self._changed:
-                    self._changed.wait_for(
-                        lambda: self._newest is not None or stopping.is_set()
-                    )
-                    if self._newest is None:
-                        return
-                    (version, parameters), self._newest = self._newest, None
-                    self._writing = True
-                self._before_write()
-                self._store.write(version, parameters)
-                with self._changed:
-                    self._writing, self.published = False, version
-                    self._changed.notify_all()
-        finally:
+        while (newest := self._next(stopping)) is not None:
+            self._before_write()
+            self._store.write(*newest)
             with self._changed:
+                self._writing, self.published = False, newest[0]
                 self._changed.notify_all()
 
-    def stop(self, timeout: float) -> None:
-        """Writes what waits, then ends."""
+    def _next(self, stopping: threading.Event) -> tuple[int, np.ndarray] | None:
         with self._changed:
-            self._thread.stop()
-            self._changed.notify_all()
-        self._thread.join(timeout)
-        self._store.close()
+            self._changed.wait_for(
+                lambda: self._newest is not None or stopping.is_set()
+            )
+            newest, self._newest = self._newest, None
+            self._writing = newest is not None
+            return newest
+
+    def stop(self, timeout: float) -> None:
+        """Writes what waits, then ends. Raises what ended the thread."""
+        self._thread.stop()
+        self._wake()
+        try:
+            self._thread.join(timeout)
+        finally:
+            self._store.close()
 
 
 class ParameterPuller:
@@ -206,43 +218,54 @@ class ParameterPuller:
     ):
         self._store, self._period = store, period_secs
         self._patience = error_after_secs
+        self._version = -1
+        self._changed = threading.Condition()
         self._box: tuple[int, np.ndarray] | None = None
-        self._arrived = threading.Event()
-        self._thread = StoppableThread("pull parameters", self._run).start()
+        self._thread = StoppableThread("pull parameters", self._run, self._wake).start()
 
     def _run(self, stopping: threading.Event) -> None:
-        version, silent = -1, 0.0
-        try:
-            while not stopping.is_set():
-                try:
-                    if self._store.version() > version:
-                        found = self._store.read()
-                        if found is not None and found[0] > version:
-                            version, self._box = found[0], found
-                            self._arrived.set()
-                    silent = 0.0
-                except PeerUnreachable:
-                    silent += self._period
-                    if silent > self._patience:
-                        raise
-                stopping.wait(self._period)
-        finally:
-            self._arrived.set()
+        silence = Deadline(self._patience)
+        while not stopping.is_set():
+            try:
+                self._pull()
+                silence = Deadline(self._patience)
+            except PeerUnreachable:
+                if silence.passed:
+                    raise
+            stopping.wait(self._period)
+
+    def _pull(self) -> None:
+        if self._store.version() <= self._version:
+            return
+        found = self._store.read()
+        if found is not None and found[0] > self._version:
+            with self._changed:
+                self._version, self._box = found[0], found
+                self._changed.notify_all()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def newest(self) -> tuple[int, np.ndarray] | None:
         """What has come since the last call, or None. Raises what ended the thread."""
-        if self._box is None:
+        with self._changed:
+            box, self._box = self._box, None
+        if box is None:
             self._thread.check()
-            return None
-        box, self._box = self._box, None
-        self._arrived.clear()
         return box
 
     def wait(self, timeout: float) -> bool:
-        """Waits for something to take."""
-        return self._arrived.wait(timeout)
+        """Waits for something to take, or for an error that `newest` raises."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._box is not None or not self._thread.alive, timeout
+            )
 
     def stop(self, timeout: float) -> None:
+        """Ends the thread. Raises what has ended it before."""
         self._thread.stop()
-        self._thread.join(timeout)
-        self._store.close()
+        try:
+            self._thread.join(timeout)
+        finally:
+            self._store.close()

@@ -8,8 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from distrl.cluster.channel import ChannelOwner
 from distrl.cluster.messages import END, Header, Message, Producer
 from distrl.core.counters import Counters
@@ -34,7 +32,7 @@ class ProxyReceiver:
     Repeated sequence numbers are dropped and their rows counted as
     `duplicates/<channel>`; gaps, seen in the producers' running totals, as
     `lost/<channel>`; all others as `received/<channel>`. `notify` is called, in the
-    receiver's thread, whenever something has arrived or ended.
+    receiver's thread, whenever something has arrived, and when the thread has ended.
     """
 
     def __init__(
@@ -51,23 +49,17 @@ class ProxyReceiver:
         self._lock = threading.Lock()
         self._producers: dict[Producer, ProducerRecord] = {}
         name = f"receive {owner.spec.name}"
-        self._thread = StoppableThread(name, self._receive).start()
+        self._thread = StoppableThread(name, self._receive, notify).start()
 
     def _receive(self, stopping: threading.Event) -> None:
         try:
-            while True:
-                components = self.owner.get()
-                message = self.owner.spec.unpack(components)
-                if self._accept(message.header):
-                    if message.header.kind != END and not self._hand_over(
-                        message, stopping
-                    ):
-                        return
+            while not stopping.is_set():
+                message = self.owner.spec.unpack(self.owner.get())
+                if self._accept(message.header) and message.header.kind != END:
+                    self._hand_over(message, stopping)
                 self._notify()
         except ChannelClosed:
-            pass
-        finally:
-            self._notify()
+            return
 
     def _accept(self, header: Header) -> bool:
         """Keeps the books; whether the message is new."""
@@ -89,14 +81,12 @@ class ProxyReceiver:
             record.ended = header.kind == END
             return True
 
-    def _hand_over(self, message: Message, stopping: threading.Event) -> bool:
+    def _hand_over(self, message: Message, stopping: threading.Event) -> None:
         while not stopping.is_set():
             try:
-                self._local.put(message, timeout=_POLL_SECS)
-                return True
+                return self._local.put(message, timeout=_POLL_SECS)
             except queue.Full:
                 continue
-        return False
 
     def get(self, timeout: float = 0.0) -> Message | None:
         """The next message, or None when nothing comes within `timeout` s.
@@ -148,5 +138,3 @@ class ProxyReceiver:
         self._thread.stop()
         self.owner.close()
         self._thread.join(timeout)
-
-

@@ -32,6 +32,10 @@ class SenderSettings(NamedTuple):
     max_backoff_secs: float = 2.0
 
 
+_DEFAULT = SenderSettings()
+_CLOSE_SECS = 3.0  # within which a sender without attempts of its own has ended
+
+
 class _Item(NamedTuple):
     record: Nest
     rows: int
@@ -57,7 +61,7 @@ class ProxySender:
         run_id: str | None,
         producer: Producer,
         counters: Counters,
-        settings: SenderSettings = SenderSettings(),
+        settings: SenderSettings = _DEFAULT,
         notify: Callable[[], None] = lambda: None,
     ):
         self.spec, self.address, self.settings = spec, address, settings
@@ -70,7 +74,9 @@ class ProxySender:
         self._abandoned = threading.Event()
         self._sequence = self._total_rows = 0
         self._client: ChannelClient | None = None
-        self._thread = StoppableThread(f"send {spec.name}", self._run).start()
+        self._thread = StoppableThread(
+            f"send {spec.name}", self._run, self._wake
+        ).start()
 
     # The producing side.
 
@@ -132,12 +138,12 @@ class ProxySender:
 
     def end(self) -> None:
         """Asks the thread to deliver what waits, then END; does not wait."""
-        with self._changed:
-            self._ending = True
-            self._changed.notify_all()
+        self._ending = True
+        self._wake()
 
     def abandon(self) -> None:
-        """The owner is lost: pending attempts end at once, their rows are counted."""
+        """The owner is lost: nothing is tried again, what waits is counted as lost. The
+        attempt that is under way keeps its `put_timeout_secs`; does not wait."""
         self._abandoned.set()
         self.end()
 
@@ -158,7 +164,7 @@ class ProxySender:
             self._thread.join(timeout)
         except TimeoutError:
             self.abandon()
-            self._thread.join(self.settings.put_timeout_secs + 1.0)
+            self._thread.join(self.settings.put_timeout_secs + _CLOSE_SECS)
 
     # The sending thread.
 
@@ -168,17 +174,16 @@ class ProxySender:
                 record = concatenate([item.record for item in items])
                 rows = sum(item.rows for item in items)
                 self._send(DATA, record, rows, items[0].version, items[0].round)
-                with self._changed:
-                    self._busy = False
-                    self._changed.notify_all()
-                self._notify()
+                self._busy = False
+                self._wake()
             self._send(END, self.spec.empty(), 0, -1, -1)
         finally:
-            if self._client is not None:
-                self._client.close()
-            with self._changed:
-                self._changed.notify_all()
-            self._notify()
+            self._drop_client()
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+        self._notify()
 
     def _next_items(self) -> list[_Item] | None:
         """Items for one message, or None once there are no more to come."""
@@ -200,16 +205,19 @@ class ProxySender:
     def _wait_for_company(self, arrived: float) -> None:
         delay = arrived + self.settings.max_delay_secs - time.monotonic()
         if delay > 0:
-            full = self.settings.capacity
-            self._changed.wait_for(
-                lambda: self._ending or len(self._items) >= full, delay
-            )
+            self._changed.wait_for(self._has_company, delay)
+
+    def _has_company(self) -> bool:
+        num_bytes = sum(item.num_bytes for item in self._items)
+        return (
+            self._ending
+            or len(self._items) >= self.settings.capacity
+            or num_bytes >= self.settings.max_message_bytes
+        )
 
     def _joins(self, first: _Item, item: _Item, size: int) -> bool:
-        return (
-            size + item.num_bytes <= self.settings.max_message_bytes
-            and (item.version, item.round) == (first.version, first.round)
-        )
+        alike = (item.version, item.round) == (first.version, first.round)
+        return alike and size + item.num_bytes <= self.settings.max_message_bytes
 
     def _send(
         self, kind: int, record: Nest, rows: int, version: int, round: int
@@ -237,7 +245,7 @@ class ProxySender:
         backoff, bound_to = 0.1, None
         while not self._abandoned.is_set():
             try:
-                client = self._open(backoff)
+                client = self._open()
                 if bound_to not in (None, client.readiness.incarnation):
                     return False  # its host died, and may have counted it
                 bound_to = client.readiness.incarnation
@@ -254,7 +262,7 @@ class ProxySender:
                 backoff = min(2 * backoff, self.settings.max_backoff_secs)
         return False
 
-    def _open(self, backoff: float) -> ChannelClient:
+    def _open(self) -> ChannelClient:
         if self._client is None:
             timeout = self.settings.open_timeout_secs
             self._client = ChannelClient(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import tensorflow.compat.v1 as tf
 
@@ -63,23 +64,28 @@ def answers(address: str, timeout: float) -> bool:
         return False
 
 
-def open_session(graph: tf.Graph, address: str, timeout: float) -> tf.Session:
+def open_session(
+    graph: tf.Graph,
+    address: str,
+    timeout: float,
+    stopping: threading.Event | None = None,
+) -> tf.Session:
     """A session straight to the server at `address`, which has answered once.
 
-    Raises PeerUnreachable after at most about `timeout` s.
+    Raises PeerUnreachable after at most about `timeout` s, or once `stopping` is set.
     """
-    if not answers(address, timeout):
-        raise PeerUnreachable(f"nobody listens at {address}")
     with graph.as_default():
         ping = tf.no_op()
 
     def create() -> tf.Session:
+        if not answers(address, timeout):
+            raise PeerUnreachable(f"nobody listens at {address}")
         session = tf.Session(f"grpc://{address}", graph=graph)
         session.run(ping)
         return session
 
     try:
-        return call_with_deadline(create, timeout, f"session to {address}")
+        return call_with_deadline(create, timeout, f"session to {address}", stopping)
     except (TimeoutError, *PEER_ERRORS) as error:
         raise PeerUnreachable(f"no session to {address}: {error}") from error
 

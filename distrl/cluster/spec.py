@@ -12,7 +12,7 @@ from distrl.core.errors import ConfigError
 
 JOBS = ("ps", "memory", "learner", "actor")
 SERVING_JOBS = ("ps", "memory", "learner")  # those with a server of their own
-_ADDRESS = re.compile(r"^(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):(?P<port>\d+)$")
+_ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]+)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,19 +29,19 @@ class ClusterSpec:
     num_actors: int
 
     def __post_init__(self) -> None:
-        seen: dict[str, str] = {}
+        seen: dict[tuple[str, int], str] = {}
         for job in SERVING_JOBS:
             hosts = getattr(self, job)
             if not hosts:
                 raise ConfigError(f"{job} hosts: expected at least one host:port")
             for index, address in enumerate(hosts):
-                split_address(address, f"{job} host {index}")
-                if address in seen:
+                host, port = split_address(address, f"{job} host {index}")
+                other = seen.setdefault((host.lower(), port), f"{job}/{index}")
+                if other != f"{job}/{index}":
                     raise ConfigError(
-                        f"{job}/{index} and {seen[address]} have the same address "
+                        f"{job}/{index} and {other} have the same address "
                         f"{address!r}; every task needs its own host:port"
                     )
-                seen[address] = f"{job}/{index}"
         if self.num_actors < 1:
             raise ConfigError(
                 f"expected at least 1 configured actor, got {self.num_actors}"
@@ -52,7 +52,7 @@ class ClusterSpec:
         return getattr(self, job)
 
     def check_task(self, job: str, index: int) -> None:
-        """Raises ConfigError unless the run has (or, for actors, may have) this task."""
+        """Raises ConfigError unless the run has this task; any actor may come."""
         if job not in JOBS:
             raise ConfigError(
                 f"--job_name: expected one of {', '.join(JOBS)}, got {job!r}"
@@ -66,16 +66,21 @@ class ClusterSpec:
             )
 
     def bypass_proxies(self) -> None:
-        """Puts the hosts into no_proxy. Call it before TensorFlow is imported."""
-        hosts = {split_address(a)[0] for job in SERVING_JOBS for a in getattr(self, job)}
-        for name in ("no_proxy", "NO_PROXY"):
-            known = [part for part in os.environ.get(name, "").split(",") if part]
-            os.environ[name] = ",".join(known + sorted(hosts - set(known)))
+        """Adds the hosts to no_proxy. Call it before TensorFlow is imported.
+
+        Both spellings get what either had: programs differ in which one they read.
+        """
+        addresses = (*self.ps, *self.memory, *self.learner)
+        names = ("no_proxy", "NO_PROXY")
+        known = ",".join(os.environ.get(name, "") for name in names).split(",")
+        hosts = [part.strip() for part in known if part.strip()]
+        hosts += sorted(split_address(address)[0] for address in addresses)
+        os.environ.update(dict.fromkeys(names, ",".join(dict.fromkeys(hosts))))
 
 
 def split_address(address: str, what: str = "address") -> tuple[str, int]:
     """Host (without brackets) and port. Raises ConfigError naming the address."""
-    match = _ADDRESS.match(address)
+    match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"]) < 65536:
         raise ConfigError(f"{what}: expected host:port, got {address!r}")
     return match["host"].strip("[]"), int(match["port"])
@@ -127,7 +132,8 @@ def cluster_from_file(path: str) -> ClusterSpec:
         hosts = content[job]
         if not isinstance(hosts, list) or not all(isinstance(h, str) for h in hosts):
             raise ConfigError(
-                f"--cluster {path!r}, {job}: expected a list of host:port, got {hosts!r}"
+                f"--cluster {path!r}, {job}: expected a list of host:port, "
+                f"got {hosts!r}"
             )
         lists[job] = tuple(hosts)
     actors = content["actor"]

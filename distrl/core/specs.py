@@ -83,9 +83,13 @@ def leaves(spec: Nest) -> list[Any]:
 
 
 def named_leaves(nest: Nest) -> list[tuple[str, Any]]:
-    """Every leaf with its path, joined by '/' ('' for a bare leaf)."""
-    paths, values, _ = optree.tree_flatten_with_path(nest)
-    names = ["/".join(str(key) for key in path) for path in paths]
+    """Every leaf with its path of keys, fields and indices, joined by '/' ('' for a
+    bare leaf). Too slow for hot loops."""
+    paths, values, _ = optree.tree_flatten_with_accessor(nest)
+    names = [
+        "/".join(str(getattr(entry, "field", entry.entry)) for entry in path)
+        for path in paths
+    ]
     return list(zip(names, values, strict=True))
 
 
@@ -100,8 +104,9 @@ def describe(spec: Nest) -> dict[str, str]:
 
 
 def digest(spec: Nest) -> str:
-    """A short hash that is equal exactly when structure, dtypes and bounds are."""
-    text = json.dumps(describe(spec), sort_keys=True)
+    """A short hash that is equal exactly when structure, leaves and bounds are."""
+    lines = [list(describe(leaf).values()) for leaf in leaves(spec)]
+    text = json.dumps([str(optree.tree_structure(spec)), lines])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -110,18 +115,28 @@ def validate(spec: Nest, value: Nest, num_leading: int, what: str) -> None:
 
     Structure, dtype and trailing shape are compared; `num_leading` axes are free.
     """
-    expected, got = named_leaves(spec), named_leaves(value)
-    if [name for name, _ in expected] != [name for name, _ in got]:
+    expected, structure = optree.tree_flatten(spec)
+    try:
+        got = structure.flatten_up_to(value)
+    except ValueError:
         raise ValueError(
-            f"{what}: expected leaves {[name for name, _ in expected]}, "
-            f"got {[name for name, _ in got]}"
-        )
-    for (name, leaf), (_, array) in zip(expected, got, strict=True):
-        if array.dtype != np.dtype(leaf.dtype) or (
-            array.shape[num_leading:] != leaf.shape or array.ndim < num_leading
-        ):
+            f"{what}: expected leaves {[name for name, _ in named_leaves(spec)]}, "
+            f"got {[name for name, _ in named_leaves(value)]}"
+        ) from None
+    for index, (leaf, array) in enumerate(zip(expected, got, strict=True)):
+        if not _fits(leaf, array, num_leading):
+            name, _ = named_leaves(spec)[index]
+            dtype = getattr(array, "dtype", type(array).__name__)
             raise ValueError(
                 f"{what}, leaf {name!r}: expected {leaf.dtype}{list(leaf.shape)} "
-                f"behind {num_leading} leading axes, got {array.dtype}"
-                f"{list(array.shape)}"
+                f"behind {num_leading} leading axes, got {dtype}{list(np.shape(array))}"
             )
+
+
+def _fits(leaf: ArraySpec, array: Any, num_leading: int) -> bool:
+    return (
+        isinstance(array, np.ndarray | np.generic)
+        and array.dtype.name == leaf.dtype
+        and array.ndim == num_leading + len(leaf.shape)
+        and array.shape[num_leading:] == leaf.shape
+    )

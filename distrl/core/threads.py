@@ -7,19 +7,28 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+_LOOK_SECS = 0.2  # how often a wait for two things looks at the second
+
 
 class StoppableThread:
     """A named thread around `target(stopping)`, where `stopping` is an Event.
 
-    An exception in `target` is kept; `check()` and `join()` raise it. The thread is a
-    daemon only so that a program can leave with `os._exit` at its own deadline; owners
-    stop and join it.
+    An exception in `target` is kept; `check()` and `join()` raise it. `on_end` is
+    called in the thread once it no longer counts as `alive` and its error can be seen:
+    the place to wake who waits for it. The thread is a daemon only so that a program
+    can leave with `os._exit` at its own deadline; owners stop and join it.
     """
 
-    def __init__(self, name: str, target: Callable[[threading.Event], None]):
+    def __init__(
+        self,
+        name: str,
+        target: Callable[[threading.Event], None],
+        on_end: Callable[[], None] = lambda: None,
+    ):
         self.stopping = threading.Event()
         self.error: BaseException | None = None
-        self._target = target
+        self._target, self._on_end = target, on_end
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> StoppableThread:
@@ -31,10 +40,13 @@ class StoppableThread:
             self._target(self.stopping)
         except BaseException as error:  # noqa: BLE001  a thread border
             self.error = error
+        self._ended = True
+        self._on_end()
 
     @property
     def alive(self) -> bool:
-        return self._thread.is_alive()
+        """Whether `target` is running."""
+        return self._thread.is_alive() and not self._ended
 
     def check(self) -> None:
         """Raises what ended the thread, if something did."""
@@ -54,21 +66,25 @@ class StoppableThread:
 
 
 def call_with_deadline(
-    function: Callable[[], Any], timeout: float, what: str
+    function: Callable[[], Any],
+    timeout: float,
+    what: str,
+    stopping: threading.Event | None = None,
 ) -> Any:
     """`function()`, run in a helper thread that is abandoned after `timeout` s.
 
     For calls that cannot be interrupted, such as the creation of a session towards a
-    stopped process. Raises TimeoutError naming `what`, or what `function` raised.
+    stopped process. It is also abandoned, soon, once `stopping` is set. Raises
+    TimeoutError naming `what`, or what `function` raised.
     """
     box: list[Any] = []
-    helper = StoppableThread(what, lambda stopping: box.append(function())).start()
-    try:
-        helper.join(timeout)
-    except TimeoutError:
-        if helper.error is None:
-            raise TimeoutError(f"{what}: no answer within {timeout:.1f} s") from None
-        raise
+    ended = threading.Event()
+    helper = StoppableThread(what, lambda _: box.append(function()), ended.set).start()
+    deadline = Deadline(timeout)
+    while not ended.wait(min(_LOOK_SECS, deadline.remaining)):
+        if deadline.passed or (stopping is not None and stopping.is_set()):
+            raise TimeoutError(f"{what}: no answer within {timeout:.1f} s")
+    helper.check()
     return box[0]
 
 

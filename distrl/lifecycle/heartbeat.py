@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,16 @@ from distrl.cluster import sessions
 from distrl.cluster.channel import Address, ChannelClient, read_text, text_variable
 from distrl.cluster.messages import DATA, ChannelSpec, Header, Producer
 from distrl.cluster.spec import JOBS
-from distrl.core.errors import ChannelClosed, PeerUnreachable, RunEnding, RunFailed, TaskRefused
+from distrl.core.errors import (
+    ChannelClosed,
+    PeerUnreachable,
+)
 from distrl.core.specs import ArraySpec
 from distrl.core.threads import Deadline, StoppableThread
 from distrl.lifecycle import run_state
 from distrl.lifecycle.run_state import Beat
 from distrl.lifecycle.settings import Timeouts
+from distrl.lifecycle.view import NOTHING_YET, View
 
 log = logging.getLogger(__name__)
 
@@ -40,62 +44,8 @@ def decode(array: np.ndarray) -> Beat:
     return Beat(**json.loads(np.asarray(array, np.uint8).tobytes()))
 
 
-class View:
-    """The run as last published by ps 0. Immutable."""
-
-    def __init__(self, content: Mapping[str, Any]):
-        self.run_id: str = content["run_id"]
-        self.phase: str = content["phase"]
-        self.stop_reason: str = content["stop_reason"]
-        self.members: dict[str, list[Any]] = content["members"]
-        self.totals: dict[str, float] = content["totals"]
-        self.job_totals: dict[str, dict[str, float]] = content["job_totals"]
-        self.best_version: int | None = content["best_version"]
-        self.best_return: float = content["best_return"]
-        self.running_secs: float = content["running_secs"]
-        self.near_end: bool = content["near_end"]
-        self.stop_time: float | None = content["stop_time"]  # unix
-
-    @property
-    def stopping(self) -> bool:
-        return self.phase in (run_state.STOPPING, run_state.FINISHED)
-
-    @property
-    def failed(self) -> bool:
-        return self.stop_reason.startswith(run_state.FAILURE)
-
-    def producers(self, job: str) -> dict[Producer, str]:
-        """The members of one job and their states."""
-        return {
-            Producer(job, int(name.split("/")[1]), incarnation): state
-            for name, (incarnation, _, state, _) in self.members.items()
-            if name.startswith(f"{job}/")
-        }
-
-    def all_gone(self, job: str) -> bool:
-        """Whether every member of this job is done, lost, failed or refused."""
-        return all(s in run_state.GONE for s in self.producers(job).values())
-
-
-_NOTHING_YET = View(
-    {
-        "run_id": "",
-        "phase": run_state.STARTING,
-        "stop_reason": "",
-        "members": {},
-        "totals": {},
-        "job_totals": {},
-        "best_version": None,
-        "best_return": 0.0,
-        "running_secs": 0.0,
-        "stop_time": None,
-        "near_end": False,
-    }
-)
-
-
 class _Link:
-    """One session to ps 0 that puts a beat and reads the view in the same call."""
+    """Sessions to ps 0: one puts beats, one reads the view."""
 
     def __init__(self, address: Address, timeout: float):
         self._client = ChannelClient(BEATS, address, BEATS_RUN, timeout)
@@ -104,13 +54,15 @@ class _Link:
             view = read_text(text_variable(VIEW_NAME))
         self._session = sessions.open_session(graph, address.host, timeout)
         graph.finalize()
-        self._read = self._session.make_callable(view, accept_options=True)
+        self._view = self._session.make_callable(view, accept_options=True)
 
-    def exchange(self, components: list[np.ndarray], timeout: float) -> View | None:
-        """The view; None when ps 0 has not published one yet."""
+    def put(self, components: list[np.ndarray], timeout: float) -> None:
         self._client.put(components, timeout)
+
+    def read(self, timeout: float) -> View | None:
+        """The view; None when ps 0 has not published one yet."""
         try:
-            return View(json.loads(self._read(options=sessions.limited(timeout))))
+            return View(json.loads(self._view(options=sessions.limited(timeout))))
         except (tf.errors.FailedPreconditionError, tf.errors.NotFoundError):
             return None
         except (tf.errors.DeadlineExceededError, *sessions.PEER_ERRORS) as error:
@@ -140,10 +92,10 @@ class Heartbeat:
         self._read = read
         self._beat = Beat(producer.job, producer.task, producer.incarnation, 0)
         self._changed = threading.Condition()
-        self._now = False  # a beat is wanted at once
-        self._accepted = False
+        self._wanted, self._said = 1, 0  # numbers of beats: to send at once, and sent
+        self._last_words = Deadline(float("inf"))
         self.progress = 0
-        self.view = _NOTHING_YET
+        self.view = NOTHING_YET
         self.should_stop = False  # read in hot loops
         self._thread = StoppableThread("heartbeat", self._run).start()
 
@@ -153,16 +105,14 @@ class Heartbeat:
         """Changes fields of the beat and sends it at once; its number."""
         with self._changed:
             self._beat = dataclasses.replace(self._beat, **changes)
-            self._now = True
+            self._wanted = self._beat.number + 1
             self._changed.notify_all()
-            return self._beat.number + 1
+            return self._wanted
 
     def knows(self, number: int) -> bool:
         """Whether the view contains what was said in the beat of this number."""
-        entry = self.view.members.get(self._beat.name)
-        return entry is not None and (
-            entry[0] == self._producer.incarnation and entry[1] >= number
-        )
+        entry = self.view.entry(self._producer)
+        return entry is not None and entry[1] >= number
 
     # What the task hears.
 
@@ -170,19 +120,9 @@ class Heartbeat:
         """Raises TaskRefused when ps 0 refused or fenced this task, and
         PeerUnreachable when it does not answer any more."""
         self._thread.check()
-        incarnation, _, state, message = self.view.members.get(
-            self._beat.name, (self._producer.incarnation, 0, run_state.JOINED, "")
-        )
-        if incarnation > self._producer.incarnation:
-            raise TaskRefused(f"{self._beat.name}: a newer one has taken its place")
-        if incarnation < self._producer.incarnation:
-            return
-        if state == run_state.REFUSED and message == run_state.ENDING:
-            raise RunEnding(message)
-        if state == run_state.REFUSED:
-            raise TaskRefused(f"{self._beat.name} cannot join: {message}")
-        if state == run_state.LOST:
-            raise RunFailed(f"{self._beat.name} was declared lost: {message}")
+        verdict = self.view.verdict(self._producer)
+        if verdict is not None:
+            raise verdict
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float) -> bool:
         """Waits until `predicate()`, looking at each new view and at least every
@@ -200,8 +140,9 @@ class Heartbeat:
         """Ends the beats; what was said last goes out first."""
         self._thread.stop()
         with self._changed:
+            self._last_words = Deadline(timeout)
             self._changed.notify_all()
-        self._thread.join(timeout)
+        self._thread.join(timeout + 1.0)
 
     # The thread.
 
@@ -209,22 +150,22 @@ class Heartbeat:
         link: _Link | None = None
         try:
             silence = Deadline(self._timeouts.startup_secs)
-            while True:
+            while not (stopping.is_set() and self._said >= self._wanted):
                 try:
                     link = link or _Link(self._address, min(5.0, silence.remaining))
                     self._exchange(link)
                     silence = Deadline(self._timeouts.heartbeat_secs)
+                    self._pause(stopping)
                 except (PeerUnreachable, TimeoutError, ChannelClosed) as error:
                     if link is not None:
                         link.close()
                         link = None
-                    if silence.passed or stopping.is_set():
+                    if silence.passed or self._last_words.passed:
                         raise PeerUnreachable(
                             f"{self._address} does not answer: {error}"
                         ) from error
-                if stopping.is_set() and not self._now:
-                    return
-                self._pause(stopping)
+                    with self._changed:
+                        self._changed.wait(_FAST_SECS)
         finally:
             if link is not None:
                 link.close()
@@ -238,14 +179,15 @@ class Heartbeat:
         if self.view.phase != run_state.RUNNING or self.view.near_end:
             period = min(period, _FAST_SECS)
         with self._changed:
-            self._changed.wait_for(lambda: self._now or stopping.is_set(), period)
+            self._changed.wait_for(
+                lambda: self._wanted > self._said or stopping.is_set(), period
+            )
 
     def _exchange(self, link: _Link) -> None:
         with self._changed:
-            self._now = False
             fields = self._read()
             number = self._beat.number + 1
-            listed = self._beat.name in self.view.members
+            listed = self.view.entry(self._producer) is not None
             self._beat = dataclasses.replace(
                 self._beat,
                 number=number,
@@ -266,9 +208,14 @@ class Heartbeat:
             -1,
         )
         components = BEATS.pack(header, encode(beat))
-        view = link.exchange(components, min(5.0, self._timeouts.heartbeat_secs / 2))
+        timeout = min(5.0, self._timeouts.heartbeat_secs / 2)
+        link.put(components, timeout)
+        self._said = number
+        view = link.read(timeout)
         if view is not None:
             with self._changed:
                 self.view = view
-                self.should_stop = view.stopping
+                self.should_stop = view.stopping or (
+                    view.verdict(self._producer) is not None
+                )
                 self._changed.notify_all()

@@ -8,7 +8,7 @@ import pathlib
 import time
 from typing import Any
 
-from distrl.lifecycle.heartbeat import View
+from distrl.lifecycle.view import View
 
 CHANNELS = ("experience", "batches", "priorities")
 _COUNTS = ("sent", "received", "lost", "duplicates")

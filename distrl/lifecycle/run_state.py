@@ -13,6 +13,7 @@ from collections import Counter
 from typing import Any
 
 from distrl.cluster.spec import ClusterSpec
+from distrl.lifecycle.config_difference import difference, specs_of
 from distrl.lifecycle.settings import StopConditions, Timeouts
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ FAILURE = "failure: "  # how the stop reason of a failed run begins
 
 @dataclasses.dataclass
 class Beat:
-    """A task's own row. Totals are absolute, so a repeated or lost beat does no harm."""
+    """A task's own row. Totals are absolute: a repeated or lost beat does no harm."""
 
     job: str
     task: int
@@ -89,6 +90,8 @@ class RunState:
 
     def receive(self, beat: Beat, now: float) -> None:
         """Takes a beat in; older ones than the last, and fenced tasks, are ignored."""
+        if f"{beat.name}/{beat.incarnation}" in self.members:
+            return  # it was refused
         member = self.members.get(beat.name)
         if member is None or beat.incarnation > member.incarnation:
             member = self._join(beat, now)
@@ -109,32 +112,28 @@ class RunState:
             self.stop(beat.stop_request, now)
 
     def _join(self, beat: Beat, now: float) -> Member:
+        refusal = self._refusal(beat)
+        state = REFUSED if refusal else JOINED
         member = Member(
-            beat.incarnation, 0, JOINED, "", beat.progress, heard=now, moved=now
+            beat.incarnation, 0, state, refusal, beat.progress, heard=now, moved=now
         )
-        self.members[beat.name] = member
-        difference = self._difference(beat.config or {})
-        if self.phase in (STOPPING, FINISHED):
-            member.state, member.message = REFUSED, ENDING
-        elif difference:
-            member.state = REFUSED
-            member.message = f"its configuration differs from the run's: {difference}"
-            if beat.job != "actor":
-                self.stop(f"{FAILURE}{beat.name} was refused: {member.message}", now)
+        # Who is refused takes nobody's place, but stands beside.
+        beside = (
+            f"/{beat.incarnation}" if refusal and self._has_joined(beat.name) else ""
+        )
+        self.members[beat.name + beside] = member
+        if refusal and refusal != ENDING and beat.job != "actor":
+            self.stop(f"{FAILURE}{beat.name} was refused: {refusal}", now)
         return member
 
-    def _difference(self, config: dict[str, str]) -> str:
-        keys = sorted(set(config) | set(self.config))
-        for key in keys:
-            ours, theirs = self.config.get(key), config.get(key)
-            if ours is None and not key.startswith("spec:"):
-                return f"{key} is {theirs} there, and not set in the run"
-            if ours is None and theirs is not None:
-                self.config[key] = theirs  # the first task that knows the spec
-            elif theirs is None and not key.startswith("spec:"):
-                return f"{key} is not set there, and {ours} in the run"
-            elif theirs is not None and theirs != ours:
-                return f"{key} is {theirs} there, and {ours} in the run"
+    def _refusal(self, beat: Beat) -> str:
+        """Why this task may not join, or ''; the first specs become the run's."""
+        if self.phase in (STOPPING, FINISHED):
+            return ENDING
+        theirs = beat.config or {}
+        if found := difference(self.config, theirs):
+            return f"its configuration differs from the run's: {found}"
+        self.config |= specs_of(theirs)
         return ""
 
     def stop(self, reason: str, now: float) -> None:
@@ -150,14 +149,15 @@ class RunState:
         self._ticked = now
         if late > 0:  # the monitor itself was held up: nobody could be heard
             for member in self.members.values():
-                member.heard, member.moved = member.heard + late, member.moved + late
+                member.heard = min(now, member.heard + late)
+                member.moved = min(now, member.moved + late)
         self._look_for_losses(now)
         if self.phase == STARTING:
             self._look_at_start(now)
         if self.phase == RUNNING:
             self._look_at_stop_conditions(now)
             self._look_for_actors(now)
-        if self.phase == STOPPING and self._all_gone(but_ps=True):
+        if self.phase == STOPPING and self._all_gone(but="ps/"):
             self.phase = FINISHED
 
     # What it decides.
@@ -176,14 +176,15 @@ class RunState:
                 log.warning("%s beats but has not moved for %.0f s", name, still)
 
     def missing(self) -> list[str]:
-        """The listed tasks (and 'an actor') that have not joined."""
+        """The listed tasks (and an actor, and a run id) that are not there yet."""
         names = [
             f"{job}/{index} ({address})"
             for job in ("ps", "memory", "learner")
             for index, address in enumerate(self._cluster.addresses(job))
             if not self._has_joined(f"{job}/{index}")
         ]
-        return names + ([] if self._num_actors() else ["an actor"])
+        names += [] if self._num_actors() else ["an actor"]
+        return names + ([] if self.run_id else ["a run id (learner/0 brings it)"])
 
     def _has_joined(self, name: str) -> bool:
         return name in self.members and self.members[name].state == JOINED
@@ -196,7 +197,7 @@ class RunState:
 
     def _look_at_start(self, now: float) -> None:
         missing = self.missing()
-        if not missing and self.run_id:
+        if not missing:
             self.phase, self.running_since = RUNNING, now
         elif now - self._started > self._timeouts.startup_secs:
             self.stop(
@@ -225,18 +226,16 @@ class RunState:
         elif now - self._had_actor > self._timeouts.startup_secs:
             self.stop(f"{FAILURE}no actor has been left for a while", now)
 
-    def _all_gone(self, but_ps: bool) -> bool:
+    def _all_gone(self, but: str) -> bool:
         return all(
-            member.state in GONE
+            member.state in GONE or name.startswith(but)
             for name, member in self.members.items()
-            if not (but_ps and name.startswith("ps/"))
         )
 
     @property
     def may_leave(self) -> bool:
         """Whether ps 0 may: the run is finished and every other task is gone."""
-        others = {n: m for n, m in self.members.items() if n != "ps/0"}
-        return self.phase == FINISHED and all(m.state in GONE for m in others.values())
+        return self.phase == FINISHED and self._all_gone(but="ps/0")
 
     # What others read.
 

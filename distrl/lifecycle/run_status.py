@@ -36,9 +36,7 @@ class RunReporter:
             waits = {f"waits/{job}": v for job, v in status["waits"].items()}
             learner = _gauges(state, "learner")
             losses = {f"learner/{k}": v for k, v in learner.items() if k in _LEARNING}
-            self._events.write(
-                numbers | waits | losses, int(status["env_steps"])
-            )
+            self._events.write(numbers | waits | losses, int(status["env_steps"]))
 
     def close(self) -> None:
         self._lines.close()

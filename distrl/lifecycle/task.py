@@ -15,12 +15,14 @@ from distrl.cluster.proxy_receiver import ProxyReceiver
 from distrl.cluster.proxy_sender import ProxySender, SenderSettings
 from distrl.cluster.spec import SERVING_JOBS, ClusterSpec
 from distrl.core.counters import Counters
-from distrl.core.errors import ChannelClosed, RunFailed
+from distrl.core.errors import ChannelClosed, PeerUnreachable, RunEnding, RunFailed
 from distrl.core.threads import Deadline
 from distrl.lifecycle import run_state
-from distrl.lifecycle.heartbeat import Heartbeat, View
+from distrl.lifecycle.config_difference import SPEC
+from distrl.lifecycle.heartbeat import Heartbeat
 from distrl.lifecycle.settings import Run
 from distrl.lifecycle.signals import Signals
+from distrl.lifecycle.view import View
 from distrl.metrics.json_lines import JsonLinesWriter
 from distrl.metrics.timers import WaitTimer, process_cpu_seconds
 
@@ -78,11 +80,12 @@ class Task:
         """Starts the heartbeat and waits until the run has an id (learner 0 brings
         it) or is ending. `described` are spec texts that must agree in all tasks.
 
-        Raises PeerUnreachable naming ps 0, TaskRefused, or RunFailed.
+        Raises PeerUnreachable naming ps 0 or learner 0, TaskRefused; RunEnding or
+        RunFailed when the run ends before it has begun.
         """
         path = self.run_dir / "metrics" / f"{self.job}-{self.index}.jsonl"
         self._lines = JsonLinesWriter(path)
-        config = self.config | {f"spec:{key}": text for key, text in described.items()}
+        config = self.config | {SPEC + key: text for key, text in described.items()}
         self._heartbeat = Heartbeat(
             self.address("ps", 0),
             self.producer,
@@ -93,15 +96,20 @@ class Task:
         if run_id:
             self._heartbeat.say(run_id=run_id)
         known = self.heartbeat.wait_for(
-            lambda: self._listed() and bool(self.view.run_id or self.view.stopping),
+            lambda: self._is_listed and bool(self.view.run_id or self.view.stopping),
             self.timeouts.startup_secs + self.timeouts.heartbeat_secs,
         )
         if not known:
-            raise RunFailed("nobody gave the run an id: is learner 0 there?")
+            raise PeerUnreachable("nobody gave the run an id: is learner 0 there?")
+        self.heartbeat.check()
+        if not self.view.run_id:  # it ends before it has begun
+            view = self.view
+            self.leave()
+            raise (RunFailed if view.failed else RunEnding)(view.stop_reason)
 
-    def _listed(self) -> bool:
-        entry = self.view.members.get(str(self))
-        return entry is not None and entry[0] == self.producer.incarnation
+    @property
+    def _is_listed(self) -> bool:
+        return self.view.entry(self.producer) is not None
 
     def _read(self) -> dict[str, Any]:
         """What goes into each beat; called in the heartbeat's thread."""
@@ -186,9 +194,9 @@ class Task:
         return sender
 
     def peer_is_gone(self, address: Address) -> bool:
-        """Whether ps 0 says that this task is done, lost or failed."""
+        """Whether this task is done, lost or failed, or can no longer come."""
         entry = self.view.members.get(f"{address.job}/{address.index}")
-        return entry is not None and entry[2] in run_state.GONE
+        return self.view.stopping if entry is None else entry[2] in run_state.GONE
 
     # The farewell.
 
@@ -216,7 +224,7 @@ class Task:
         self.heartbeat.check()
         return self.view.stopping and all(
             receiver.has_ended(producer)
-            or state in (run_state.LOST, run_state.FAILED, run_state.REFUSED)
+            or state in run_state.GONE  # what it has delivered is in the queue
             for producer, state in self.view.producers(job).items()
         )
 

@@ -15,6 +15,9 @@ from distrl.memories.frame_store import FrameStore, write_ring
 from distrl.memories.timelines import Timelines
 
 
+_CHEAP_SLACK_BYTES = 1 << 24
+
+
 class Stored(NamedTuple):
     """What became of the rows of one insertion."""
 
@@ -34,8 +37,9 @@ class ReplayStorage:
     number seen so far of an oldest frame is kept with each row. It grows with the ids,
     and no row refers further than `frame_slack` frames behind it (one that does is an
     orphan), so the ids that may have lost a frame are a prefix, and they are evicted.
-    The slack, capacity / 20 + 2048 unless given, should be above the frames of a round
-    of messages, one from every producer, plus (n_step + num_stacked) · N.
+    The slack should be above the frames that arrive while one producer pauses, plus
+    (n_step + num_stacked) · N. Unless given it is capacity / 20 + 2048 frames, and as
+    many more, up to the capacity, as 16 MiB hold: small frames are cheap to keep.
     When the oldest frames go first, as with episodes of fewer than about 20 steps,
     there are fewer live transitions than `capacity`.
     """
@@ -223,7 +227,10 @@ class _Sizes(NamedTuple):
     @classmethod
     def of(cls, spec: EnvironmentSpec, capacity: int, slack: int | None) -> _Sizes:
         """Raises ValueError for an impossible capacity or slack."""
-        slack = capacity // 20 + 2048 if slack is None else slack
+        if slack is None:
+            frame = sum(leaf.num_bytes for leaf in leaves(frame_spec(spec.observation)))
+            cheap = _CHEAP_SLACK_BYTES // max(1, frame)
+            slack = capacity // 20 + 2048 + min(max(0, capacity), cheap)
         if capacity < 1 or slack < 0:
             raise ValueError(f"impossible capacity {capacity} or frame slack {slack}")
         stacks = [leaf.num_stacked for leaf in leaves(spec.observation)]

@@ -63,6 +63,13 @@ class Launch:
     def summary(self) -> dict[str, Any]:
         return json.loads((self.run_dir / "summary.json").read_text())
 
+    def wait_for(self, kind: str, count: int) -> None:
+        """Until that many tasks have noted it."""
+        end = time.monotonic() + 20
+        while len(list((self.run_dir / kind).glob("*"))) < count:
+            assert time.monotonic() < end, f"no {count} tasks {kind}"
+            time.sleep(0.01)
+
     def pids(self, kind: str = "up") -> list[int]:
         files = (self.run_dir / kind).glob("*")
         return [int(word) for file in files for word in file.read_text().split()]
@@ -123,11 +130,7 @@ class Launcher:
 
     def wait_for_tasks(self, kind: str = "up", count: int = 5) -> None:
         """Until that many tasks are up, or whatever a fake task has noted."""
-        end = time.monotonic() + 20
-        while len(list((self._launch.run_dir / kind).glob("*"))) < count:
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < end, f"no {count} tasks {kind}"
-            time.sleep(0.01)
+        self._launch.wait_for(kind, count)
 
     def end(self) -> tuple[int, str, str]:
         """Exit code, standard output and error, once it has ended."""

@@ -98,7 +98,7 @@ def misbehave():
 
 
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-if "watch_stdin" in FLAGS:
+if "watch_stdin" in FLAGS and BEHAVIOUR != "deaf":
     threading.Thread(target=watch_stdin, daemon=True).start()
 note("up", str(os.getpid()))
 misbehave()

@@ -111,11 +111,14 @@ def test_children_that_a_task_leaves_behind_are_ended(launch, monkeypatch):
 
 def test_an_error_in_the_launcher_leaves_nothing(launch, monkeypatch):
     def fail(status):
+        launch.wait_for("up", 5)
         raise RuntimeError("the terminal is gone")
 
     monkeypatch.setattr(launch.progress, "update", fail)
+    start = time.monotonic()
     with pytest.raises(RuntimeError, match="the terminal is gone"):
-        launch.run({})
+        launch.run({"actor 0": "deaf"})
+    assert time.monotonic() - start < 8
     assert launch.progress.closed
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from distrl.checkpoints.local_session import local_session_config
+from distrl.checkpoints.local_session import local_callable, local_session_config
 from distrl.core.records import ReplayBatch, Transition
 from distrl.core.specs import ArraySpec, EnvironmentSpec, leaves
 from distrl.models.dqn import DQNModel
@@ -114,7 +114,7 @@ def test_the_example_tells_double_from_plain(learner):
 
 
 def gradient_oracle(online, target, batch):
-    """By central differences in the online weights of Q(s_tm1) alone."""
+    """Of the loss towards the online weights, through Q(s_tm1) alone."""
     data, rows = batch.transition, np.arange(B)
     best = (data.s_t @ online).argmax(axis=1)
     goal = data.r_t + data.discount_t * (data.s_t @ target)[rows, best]
@@ -168,9 +168,12 @@ def test_the_target_is_a_copy_only_after_its_update(learner):
         pairs = [(values[n], values[n.replace("online", "target", 1)]) for n in names]
         return max(abs(a - b).max() for a, b in pairs)
 
+    online = one.values(one.graph.parameters)
     assert difference() > 0
     one.session.run(one.graph.target_update_op)
     assert difference() == 0
+    for name, value in one.values(one.graph.parameters).items():
+        np.testing.assert_array_equal(value, online[name])
     one.run(one.graph.train_op, example_batch())
     assert difference() > 0
 
@@ -196,12 +199,37 @@ def test_a_checkpoint_names_every_variable_once(learner):
 
 
 def test_the_same_seed_gives_the_same_parameters(learner):
-    first, again, other = (learner(DQNModel(), seed=seed).values for seed in (1, 1, 2))
-    graphs = [make.__self__.graph.parameters for make in (first, again, other)]
-    a, b, c = (make(g) for make, g in zip((first, again, other), graphs, strict=True))
-    kernel = "online/torso/hidden_0/kernel"
-    np.testing.assert_array_equal(a[kernel], b[kernel])
-    assert (a[kernel] != c[kernel]).any()
+    kernels = []
+    for seed in (1, 1, 2):
+        one = learner(DQNModel(), seed=seed)
+        kernels.append(one.session.run(one.graph.parameters[0]))
+    np.testing.assert_array_equal(kernels[0], kernels[1])
+    assert (kernels[0] != kernels[2]).any()
+
+
+def test_fetched_parameters_do_not_change_with_the_next_step(learner):
+    """What is being published must not be a view of the variables."""
+    one = learner(DQNModel(learning_rate=0.5))
+    fetch = local_callable(one.session, one.graph.parameters, [])
+    fetched = fetch()
+    copies = [array.copy() for array in fetched]
+    one.run(one.graph.train_op, example_batch())
+    for array, copy, now in zip(fetched, copies, fetch(), strict=True):
+        np.testing.assert_array_equal(array, copy)
+        assert (now != copy).any()
+
+
+def test_a_learners_callable_trains(learner):
+    """As the learner runs it: the values in the order asked for, and an update."""
+    one, batch = learner(DQNModel()), example_batch()
+    fetches = [one.graph.priorities, one.graph.metrics["loss"]]
+    expected = one.run(fetches, batch)
+    step = local_callable(
+        one.session, fetches, leaves(one.inputs), [one.graph.train_op]
+    )
+    first, second = step(*leaves(batch)), step(*leaves(batch))
+    np.testing.assert_array_equal(first[0], expected[0])
+    assert first[1] == expected[1] != second[1]
 
 
 def test_training_fits_rewards(learner):

@@ -1,0 +1,57 @@
+"""Random streams: different everywhere, the same each time."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from distrl.core.seeds import JOBS, integer_seed, seed_sequence
+
+PLACES = list(itertools.product(JOBS, range(3), range(3), range(3)))
+
+
+def state(seed, *place):
+    return tuple(seed_sequence(seed, *place).generate_state(4))
+
+
+def test_every_place_and_every_root_seed_has_its_own_stream():
+    states = {state(seed, *place) for seed in (0, 1) for place in PLACES}
+    assert len(states) == 2 * len(PLACES)
+
+
+def test_streams_repeat():
+    assert [state(3, *p) for p in PLACES] == [state(3, *p) for p in PLACES]
+
+
+def test_the_defaults_are_the_first_start_of_the_task_itself():
+    assert state(5, "actor", 2) == state(5, "actor", 2, 0, 0)
+
+
+def test_integer_seeds_are_31_bits_and_differ():
+    numbers = [integer_seed(seed_sequence(0, *place)) for place in PLACES]
+    assert len(set(numbers)) == len(PLACES)
+    assert all(type(n) is int and 0 <= n < 2**31 for n in numbers)
+    assert max(numbers) >= 2**30  # no bit is wasted
+
+
+def test_two_streams_are_uncorrelated():
+    a, b = (
+        np.random.default_rng(seed_sequence(0, "actor", 0, slot)).standard_normal(4000)
+        for slot in (1, 2)
+    )
+    assert abs(np.corrcoef(a, b)[0, 1]) < 0.08
+
+
+def test_an_unknown_job_is_named():
+    with pytest.raises(ValueError, match="chief"):
+        seed_sequence(0, "chief", 0)
+
+
+@pytest.mark.parametrize(
+    "place", [(-1, "ps", 0), (0, "ps", -1), (0, "ps", 0, -1), (0, "ps", 0, 0, -1)]
+)
+def test_negative_numbers_are_refused(place):
+    with pytest.raises(ValueError, match="-1"):
+        seed_sequence(*place)
