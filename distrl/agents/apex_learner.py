@@ -68,8 +68,7 @@ class ApexLearner(LearnerLoop):
         self.task.counters.add("trained", priorities.size)
         if measure:
             self._next_measure = Deadline(_MEASURE_SECS)
-            values = {key: float(value) for key, value in metrics.items()}
-            self.task.gauges.update(values)
+            self.task.gauges.update(metrics)
         self.after_step()
         return priorities
 

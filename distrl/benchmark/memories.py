@@ -8,13 +8,12 @@ table for people, then one JSON line a memory and size.
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from distrl.benchmark.measuring import median_cpu_ms, print_records
 from distrl.core.nests import map_nest
 from distrl.core.records import Experience, frame_spec
 from distrl.core.specs import ArraySpec, EnvironmentSpec
@@ -45,42 +44,44 @@ QUICK_CASES = (Case("small", SMALL, 2_000), Case("image", IMAGE, 500))
 
 
 class Producer:
-    """Blocks of one endless episode in each of 16 streams."""
+    """Blocks of one endless episode in each of its streams."""
 
-    def __init__(self, spec: EnvironmentSpec):
-        self._spec = spec
+    def __init__(
+        self, spec: EnvironmentSpec, num_streams: int = NUM_STREAMS, n_step: int = N_STEP
+    ):
+        self._spec, self._num_streams, self._n_step = spec, num_streams, n_step
         self._time = 0
         self._random = np.random.default_rng(0)
 
     def block(self, num_times: int) -> Experience:
+        """The next `num_times` frames of every stream, and the transitions they end."""
         first, self._time = self._time, self._time + num_times
-        starts = np.arange(max(0, first - N_STEP), self._time - N_STEP)
-        stream = np.tile(np.arange(NUM_STREAMS, dtype=np.int32), len(starts))
+        starts = np.arange(
+            max(0, first - self._n_step), max(0, self._time - self._n_step)
+        )
+        stream = np.tile(np.arange(self._num_streams, dtype=np.int32), len(starts))
         rows = len(stream)
-        time_tm1 = np.repeat(starts, NUM_STREAMS)
-        frames = frame_spec(self._spec.observation)
+        time_tm1 = np.repeat(starts, self._num_streams)
         return Experience(
-            blocks=np.array([[first, num_times, NUM_STREAMS, rows]]),
-            frames=map_nest(lambda leaf: leaf.zeros(num_times * NUM_STREAMS), frames),
+            blocks=np.array([[first, num_times, self._num_streams, rows]]),
+            frames=map_nest(
+                lambda leaf: _ones(leaf, num_times * self._num_streams),
+                frame_spec(self._spec.observation),
+            ),
             stream=stream,
             episode_start=np.zeros(rows, np.int64),
             time_tm1=time_tm1,
-            time_t=time_tm1 + N_STEP,
-            action=np.zeros(rows, np.int64),
+            time_t=time_tm1 + self._n_step,
+            action=map_nest(lambda leaf: leaf.zeros(rows), self._spec.action),
             reward=np.ones(rows, np.float32),
             discount=np.ones(rows, np.float32),
             priority=self._random.random(rows, np.float32) + np.float32(0.1),
         )
 
 
-def median_cpu_ms(calls: Sequence[Callable[[], Any]]) -> float:
-    """The median CPU time of these calls, in ms."""
-    costs = []
-    for call in calls:
-        start = time.process_time_ns()
-        call()
-        costs.append(time.process_time_ns() - start)
-    return float(np.median(costs)) / 1e6
+def _ones(leaf: ArraySpec, rows: int) -> np.ndarray:
+    """Not zeros: memory that was never written is cheaper to read than real frames."""
+    return np.ones((rows, *leaf.shape), leaf.dtype)
 
 
 def measure(memory: ReplayMemory, case: Case, repeats: int) -> dict[str, Any]:
@@ -115,16 +116,6 @@ def measure(memory: ReplayMemory, case: Case, repeats: int) -> dict[str, Any]:
     }
 
 
-def table(records: Sequence[dict[str, Any]]) -> str:
-    """Records with equal keys as aligned columns."""
-    lines = [list(records[0]), *([str(v) for v in r.values()] for r in records)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-        for line in lines
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes, few calls")
@@ -135,9 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             memory = kind(case.spec, case.capacity, 0)
             records.append(measure(memory, case, repeats=10 if quick else 200))
             del memory  # before the next one is made: the image cases take 0.8 GB
-    print(table(records))
-    for record in records:
-        print(json.dumps(record))
+    print_records(records)
 
 
 if __name__ == "__main__":

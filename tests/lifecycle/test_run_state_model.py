@@ -1,5 +1,6 @@
 """Small runs under a fake clock: whatever crashes and comes late, the run ends."""
 
+import functools
 import random
 
 import pytest
@@ -23,6 +24,7 @@ from distrl.lifecycle.settings import StopConditions, Timeouts
 CLUSTER = ClusterSpec(("a:1", "a:2"), ("b:1", "b:2"), ("c:1",), 2)
 TIMEOUTS = Timeouts(startup_secs=30.0, heartbeat_secs=5.0, shutdown_secs=10.0)
 STEP_SECS = 0.5
+NUM_RUNS = 200
 LISTED = ("ps/1", "memory/0", "memory/1", "learner/0", "actor/0", "actor/1")
 PHASES = (STARTING, RUNNING, STOPPING, FINISHED)
 # Start-up, the run itself, and a loss found at each of its seven tasks in turn.
@@ -172,23 +174,21 @@ class Simulation:
             task.alive = False
 
 
-@pytest.mark.parametrize("seed", range(300))
-def test_every_run_comes_to_its_end(seed):
+@functools.cache
+def simulated(seed):
     simulation = Simulation(seed)
-    assert simulation.run() is not None, (
-        simulation.state.phase,
-        simulation.state.stop_reason,
-        simulation.state.members,
-    )
-    ended = simulation.state.members.items()
-    assert all(m.state in GONE for name, m in ended if name != "ps/0")
+    return simulation, simulation.run()
+
+
+@pytest.mark.parametrize("seed", range(NUM_RUNS))
+def test_every_run_comes_to_its_end(seed):
+    simulation, secs = simulated(seed)
+    state = simulation.state
+    assert secs is not None, (state.phase, state.stop_reason, state.members)
+    assert all(m.state in GONE for name, m in state.members.items() if name != "ps/0")
 
 
 def test_the_simulated_runs_are_of_every_kind():
-    reasons = []
-    for seed in range(300):
-        simulation = Simulation(seed)
-        simulation.run()
-        reasons.append(simulation.state.stop_reason)
+    reasons = [simulated(seed)[0].state.stop_reason for seed in range(NUM_RUNS)]
     for kind in ("enough", "max_env_steps", " is lost", "have not joined"):
-        assert sum(kind in reason for reason in reasons) >= 10, kind
+        assert sum(kind in reason for reason in reasons) >= 5, kind

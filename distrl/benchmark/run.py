@@ -1,0 +1,183 @@
+"""What a whole run costs: `python -m distrl.benchmark.run --config=FILE --secs=60`.
+
+A run of the configuration on this machine for --secs seconds behind its start-up, at its
+own samples_per_insert, with its own evaluations, in a folder that is removed afterwards;
+then the parts of the same work, each alone in a process of its own (`acting`, with the
+parameters that the run ended with, `replaying`, `learning`).
+
+  env_steps_per_sec, learner_steps_per_sec  of the time that the run was running
+  cpu_secs_per_1000_env_steps  by job and in all, start-up excluded, farewell included
+  start_up_cpu_secs            by job: imports, graphs, waiting for the others
+  wait_fractions               by job, mean over the run: the share of time in waiting
+  rows_lost                    by channel
+  alone_cpu_secs               by job: CPU that the same work takes in the parts alone
+  efficiency                   alone_cpu_secs in all ÷ CPU of the whole run, ps included
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from distrl.benchmark import configured
+from distrl.benchmark.measuring import (
+    Record,
+    check_repeats,
+    child,
+    end_on_sigterm,
+    json_lines,
+    output_of,
+    rounded,
+    table,
+)
+
+JOBS = ("actor", "memory", "learner", "ps")
+_STOP = ("max_env_steps = None", "max_learner_steps = None", "target_return = None")
+
+
+def whole_run(flags: argparse.Namespace, run_dir: pathlib.Path) -> Record:
+    """The summary of a run. Raises RuntimeError when it fails."""
+    bindings = [*flags.gin_binding, *(f"StopConditions.{line}" for line in _STOP)]
+    bindings.append(f"StopConditions.max_seconds = {flags.secs}")
+    arguments = ["launch.local", flags.config, f"--run_dir={run_dir}"]
+    arguments += ["--no_final_evaluation", f"--num_actors={flags.num_actors}"]
+    arguments += [f"--gin_binding={binding}" for binding in bindings]
+    with child(arguments) as process:
+        for line in process.stdout or ():
+            print(line, end="", file=sys.stderr, flush=True)
+        process.wait()
+    if process.returncode:
+        raise RuntimeError(f"the run failed with exit code {process.returncode}")
+    return json.loads((run_dir / "summary.json").read_text())
+
+
+def wait_fractions(run_dir: pathlib.Path) -> dict[str, float]:
+    """By job, the mean of ps 0's status lines while the run was running."""
+    lines = json_lines((run_dir / "metrics" / "ps-0.jsonl").read_text())
+    waits = [line["waits"] for line in lines if line["phase"] == "running"]
+    shares = {job: [w[job] for w in waits if w.get(job) is not None] for job in JOBS}
+    return {job: float(np.mean(found)) for job, found in shares.items() if found}
+
+
+def parts(
+    flags: argparse.Namespace, run_dir: pathlib.Path, summary: Record
+) -> dict[str, Record]:
+    """What each part measures alone, by its name. Raises RuntimeError."""
+    shared = [f"--config={flags.config}", f"--secs={flags.part_secs}"]
+    shared += [f"--repeats={flags.repeats}"]
+    shared += [f"--gin_binding={binding}" for binding in flags.gin_binding]
+    checkpoint = newest_checkpoint(run_dir)
+    programs = {
+        "acting": [] if checkpoint is None else [f"--checkpoint={checkpoint}"],
+        "replaying": [f"--rows={max(1, summary['rows']['inserted'])}"],
+        "learning": [],
+    }
+    return {
+        name: json_lines(output_of([f"distrl.benchmark.{name}", *shared, *own]))[0]
+        for name, own in programs.items()
+    }
+
+
+def newest_checkpoint(run_dir: pathlib.Path) -> pathlib.Path | None:
+    from distrl.checkpoints.checkpoint_store import CheckpointStore
+
+    return CheckpointStore(run_dir / "checkpoints").newest()
+
+
+def alone_cpu_secs(summary: Record, measured: Mapping[str, Record]) -> dict[str, float]:
+    """By job, the CPU seconds of the run's work at the costs of the parts alone."""
+    rows, replaying = summary["rows"], measured["replaying"]
+    memory_us = (
+        rows["inserted"] * replaying["insert_cpu_us"]
+        + rows["sampled"] * replaying["sample_cpu_us"]
+        + rows["trained"] * replaying["update_cpu_us"]
+    )
+    return {
+        "actor": summary["env_steps"] * measured["acting"]["cpu_ms"] / 1e6,
+        "memory": memory_us / 1e6,
+        "learner": summary["learner_steps"] * measured["learning"]["cpu_ms"] / 1e3,
+    }
+
+
+def result(
+    flags: argparse.Namespace,
+    summary: Record,
+    waits: Mapping[str, float],
+    measured: Mapping[str, Record],
+) -> Record:
+    """The record that is printed."""
+    cpu = {job: cost["steady"] for job, cost in summary["cpu_secs"].items()}
+    cpu["all"] = sum(cpu.values())
+    alone = alone_cpu_secs(summary, measured)
+    alone["all"] = sum(alone.values())
+    thousands = max(summary["env_steps"], 1) / 1000
+    copied = ("stop_reason", "running_secs", "env_steps", "learner_steps")
+    rates = ("env_steps_per_sec", "learner_steps_per_sec", "samples_per_insert")
+    return {
+        "config": str(flags.config),
+        "gin_bindings": flags.gin_binding,
+        "num_actors": flags.num_actors,
+        **{key: summary[key] for key in (*copied, *rates)},
+        "cpu_secs_per_1000_env_steps": {j: c / thousands for j, c in cpu.items()},
+        "cpu_secs": cpu,
+        "start_up_cpu_secs": {j: c["start_up"] for j, c in summary["cpu_secs"].items()},
+        "wait_fractions": dict(waits),
+        "rows_lost": {n: rows["lost"] for n, rows in summary["channels"].items()},
+        "alone_cpu_secs": alone,
+        "efficiency": alone["all"] / max(cpu["all"], 1e-9),
+        "parts": dict(measured),
+    }
+
+
+def print_result(record: Record) -> None:
+    """Two tables for people, then one JSON line."""
+    short = rounded(record)
+    single = [k for k, v in short.items() if not isinstance(v, list | Mapping)]
+    print(table([{"": key, "value": short[key]} for key in single]), end="\n\n")
+    columns = ("cpu_secs_per_1000_env_steps", "cpu_secs", "alone_cpu_secs")
+    columns += ("start_up_cpu_secs", "wait_fractions")
+    rows: list[dict[str, Any]] = [
+        {"job": job, **{name: short[name].get(job) for name in columns}}
+        for job in (*JOBS, "all")
+    ]
+    print(table(rows), end="\n\n")
+    lost = ", ".join(f"{name} {rows}" for name, rows in short["rows_lost"].items())
+    print(f"rows lost: {lost}")
+    print(json.dumps(short))
+
+
+def measure(flags: argparse.Namespace) -> Record:
+    """The record of a run and its parts. Raises RuntimeError, ValueError."""
+    check_repeats(flags.secs, 1)
+    check_repeats(flags.part_secs, flags.repeats)
+    with tempfile.TemporaryDirectory(prefix="distrl-benchmark-") as folder:
+        run_dir = pathlib.Path(folder) / "run"
+        summary = whole_run(flags, run_dir)
+        measured = parts(flags, run_dir, summary)
+        return result(flags, summary, wait_fractions(run_dir), measured)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = configured.parser(__doc__, secs=60.0)
+    parser.add_argument("--num_actors", type=int, default=2, help="default 2")
+    parser.add_argument(
+        "--part_secs", type=float, default=10.0, help="of each part alone, default 10"
+    )
+    flags = parser.parse_args(arguments)
+    end_on_sigterm()
+    try:
+        print_result(measure(flags))
+    except (RuntimeError, ValueError) as error:
+        print(f"run: {error}", file=sys.stderr)
+        sys.exit(1 if isinstance(error, RuntimeError) else configured.BAD_INPUT)
+
+
+if __name__ == "__main__":
+    main()

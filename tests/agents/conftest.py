@@ -1,0 +1,20 @@
+"""Runs that are cleaned up behind a test."""
+
+from typing import Any
+
+import pytest
+from local_run import LocalRun
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    """Calls of LocalRun."""
+    made = []
+
+    def make(**arguments: Any) -> LocalRun:
+        made.append(LocalRun(tmp_path, **arguments))
+        return made[-1]
+
+    yield make
+    for run in made:
+        run.stop_all()

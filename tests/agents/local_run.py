@@ -1,0 +1,188 @@
+"""A whole run of Ape-X in this process: one thread a task, over several servers."""
+
+import json
+import pathlib
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import gymnasium
+import portpicker
+
+from distrl.agents.apex_agent import ApexAgent
+from distrl.agents.settings import Acting, Learning, Replay
+from distrl.cluster.spec import ClusterSpec
+from distrl.core.errors import RunEnding, RunFailed
+from distrl.core.threads import Deadline, StoppableThread
+from distrl.environments.serial_vector_environment import SerialVectorEnvironment
+from distrl.lifecycle.ledger import CHANNELS
+from distrl.lifecycle.settings import Run, StopConditions, Timeouts
+from distrl.lifecycle.signals import Signals
+from distrl.lifecycle.task import Task
+from distrl.memories.prioritized import PrioritizedMemory
+from distrl.models.dqn import DQNModel
+from distrl.networks.q_network import q_network
+from distrl.networks.torsos import mlp
+
+TIMEOUTS = Timeouts(
+    startup_secs=20.0,
+    heartbeat_secs=6.0,
+    stall_secs=60.0,
+    shutdown_secs=8.0,
+    beat_period_secs=0.2,
+)
+NUM_ENVS = 4
+
+
+def cartpole() -> gymnasium.Env:
+    return gymnasium.make("CartPole-v1", disable_env_checker=True)
+
+
+def make_agent(
+    environment: Callable[[], gymnasium.Env] = cartpole,
+    acting: dict[str, Any] | None = None,
+    **replay: Any,
+) -> ApexAgent:
+    """Ape-X with everything small. Evaluations stay out unless they are asked for."""
+    settings = {"block_length": 8, "evaluation_period_secs": 1e6}
+    sizes = {
+        "capacity": 2000,
+        "batch_size": 16,
+        "batches_per_message": 2,
+        "min_size_to_sample": 64,
+        "samples_per_insert": 4.0,
+    }
+    return ApexAgent(
+        partial(SerialVectorEnvironment, environment),
+        PrioritizedMemory,
+        DQNModel(
+            partial(q_network, torso=partial(mlp, hidden_sizes=(16,))),
+            target_update_period=20,
+        ),
+        NUM_ENVS,
+        Acting(**(settings | (acting or {}))),
+        Replay(**(sizes | replay)),
+        Learning(publish_period=5),
+    )
+
+
+class LocalRun:
+    """The tasks of one run as threads, each with what its program would do."""
+
+    def __init__(
+        self,
+        run_dir: pathlib.Path,
+        num_ps: int = 1,
+        num_memories: int = 1,
+        num_actors: int = 2,
+        timeouts: Timeouts = TIMEOUTS,
+        **conditions: Any,
+    ):
+        counts = (num_ps, num_memories, 1)
+        hosts = [
+            tuple(f"127.0.0.1:{portpicker.pick_unused_port()}" for _ in range(count))
+            for count in counts
+        ]
+        self.cluster = ClusterSpec(*hosts, num_actors)
+        self.run_dir = run_dir
+        (run_dir / "metrics").mkdir()
+        self.settings = Run(stop=StopConditions(**conditions), timeouts=timeouts)
+        self.tasks: dict[str, Task] = {}
+        self.threads: dict[str, StoppableThread] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """Every task of the cluster."""
+        counts = {
+            "ps": len(self.cluster.ps),
+            "memory": len(self.cluster.memory),
+            "learner": 1,
+            "actor": self.cluster.num_actors,
+        }
+        return [f"{job}/{i}" for job, count in counts.items() for i in range(count)]
+
+    def start(
+        self, agent: ApexAgent, names: Iterable[str] = (), **others: ApexAgent
+    ) -> None:
+        """Starts these tasks, or all; `others` are agents of single jobs."""
+        for name in names or self.names:
+            job, index = name.split("/")
+            task = Task(
+                job, int(index), self.cluster, self.settings, self.run_dir, {}, Signals()
+            )
+            work = partial(self._live, others.get(job, agent), task)
+            self.tasks[name] = task
+            self.threads[name] = StoppableThread(name, work).start()
+
+    def _live(self, agent: ApexAgent, task: Task, stopping: Any) -> None:
+        try:
+            agent.run(task)
+        except (RunEnding, RunFailed):
+            raise
+        except BaseException as error:
+            task.fail(f"{type(error).__name__}: {error}")
+            raise
+
+    def wait_until(self, predicate: Callable[[], bool], timeout: float = 30.0) -> None:
+        """Waits for it; a task that has died in the meantime fails the test."""
+        deadline = Deadline(timeout)
+        while not predicate():
+            for thread in self.threads.values():
+                thread.check()
+            assert not deadline.passed, "waited in vain"
+            time.sleep(0.02)
+
+    def running(self, name: str = "actor/0") -> bool:
+        task = self.tasks[name]
+        return task._heartbeat is not None and task.view.phase == "running"
+
+    def join(self, timeout: float = 30.0) -> dict[str, BaseException | None]:
+        """How each task has ended: None, or what it raised."""
+        deadline = Deadline(timeout)
+        errors: dict[str, BaseException | None] = {}
+        for name, thread in self.threads.items():
+            try:
+                thread.join(deadline.remaining)
+                errors[name] = None
+            except TimeoutError:
+                if thread.alive:
+                    raise
+                errors[name] = thread.error
+            except BaseException as error:
+                errors[name] = error
+        return errors
+
+    def join_well(self, timeout: float = 30.0) -> dict[str, Any]:
+        """Waits for the end of all, which must be without an error; the summary."""
+        errors = self.join(timeout)
+        assert not any(errors.values()), errors
+        return self.summary()
+
+    def summary(self) -> dict[str, Any]:
+        return json.loads((self.run_dir / "summary.json").read_text())
+
+    def stop_all(self) -> None:
+        """Ends what a failed test has left behind, as SIGTERM would."""
+        for task in self.tasks.values():
+            task.signals.received = "teardown"
+        for thread in self.threads.values():
+            try:
+                thread.join(10.0)
+            except BaseException:
+                continue
+
+
+def check_ledger(summary: dict[str, Any]) -> None:
+    """Every row that was sent has arrived, and every env step was sent."""
+    channels = summary["channels"]
+    for name in CHANNELS:
+        counts = channels[name]
+        assert counts["lost"] == counts["duplicates"] == 0, (name, counts)
+        assert counts["sent"] == counts["received"], (name, counts)
+    rows = summary["rows"]
+    assert channels["experience"]["sent"] == summary["env_steps"]
+    assert rows["inserted"] + rows["orphans"] == summary["env_steps"]
+    assert rows["orphans"] == 0
+    assert channels["batches"]["sent"] == rows["sampled"]
+    assert channels["priorities"]["sent"] == rows["trained"]

@@ -1,0 +1,242 @@
+"""Whole runs of Ape-X as threads: they end from every phase, and the books balance."""
+
+import dataclasses
+import threading
+import time
+
+import gymnasium
+import pytest
+from local_run import TIMEOUTS, cartpole, check_ledger, make_agent
+
+from distrl.core.errors import RunEnding, RunFailed
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def test_max_env_steps(make_run):
+    run = make_run(max_env_steps=1500)
+    run.start(make_agent())
+    summary = run.join_well()
+    check_ledger(summary)
+    assert summary["stop_reason"] == "max_env_steps=1500 reached"
+    assert summary["env_steps"] >= 1500 and summary["learner_steps"] > 0
+    assert summary["episodes"] > 10
+    assert (run.run_dir / "export").is_dir()
+    (newest,) = sorted((run.run_dir / "checkpoints").iterdir())[-1:]
+    assert str(summary["learner_steps"]) in newest.name
+
+
+def test_max_learner_steps_is_met_exactly(make_run):
+    run = make_run(max_learner_steps=33)  # in the middle of a bundle
+    run.start(make_agent())
+    summary = run.join_well()
+    assert summary["learner_steps"] == 33
+    assert summary["rows"]["trained"] == 33 * 16
+    check_ledger(summary)
+
+
+def test_several_ps_memories_and_actors(make_run):
+    run = make_run(num_ps=2, num_memories=2, num_actors=3, max_env_steps=2000)
+    run.start(make_agent())
+    summary = run.join_well(50.0)
+    check_ledger(summary)
+    for index in (0, 1):
+        assert run.tasks[f"memory/{index}"].counters.get("inserted") > 0
+        assert run.tasks[f"memory/{index}"].counters.get("sampled") > 0
+
+
+def test_the_order_of_starting_does_not_matter(make_run):
+    run = make_run(max_env_steps=300)
+    agent = make_agent()
+    for name in ("actor/1", "learner/0", "actor/0", "memory/0", "ps/0"):
+        run.start(agent, [name])
+    check_ledger(run.join_well())
+
+
+# A stop in every phase.
+
+
+@pytest.mark.parametrize("at", ["memory/0", "ps/0"])
+def test_a_stop_before_learner_and_actors_come(make_run, at):
+    run = make_run()
+    agent = make_agent()
+    run.start(agent, ["ps/0", "memory/0"])
+    run.wait_until(lambda: run.tasks["memory/0"]._heartbeat is not None)
+    memory = run.tasks["memory/0"]
+    run.wait_until(lambda: memory.view.entry(memory.producer) is not None)
+    run.tasks[at].signals.received = "SIGTERM"
+    errors = run.join(20.0)
+    assert errors["ps/0"] is None and isinstance(errors["memory/0"], RunEnding)
+
+
+def test_a_stop_before_the_actors_come(make_run):
+    run = make_run()
+    agent = make_agent()
+    run.start(agent, ["ps/0", "memory/0", "learner/0"])
+    run.wait_until(
+        lambda: run.tasks["memory/0"]._heartbeat is not None
+        and run.tasks["memory/0"].view.run_id != ""
+    )
+    began = time.monotonic()
+    run.tasks["learner/0"].signals.received = "SIGTERM"
+    summary = run.join_well()
+    assert time.monotonic() - began < 15.0
+    assert summary["env_steps"] == summary["learner_steps"] == 0
+    assert summary["stop_reason"] == "SIGTERM at learner/0"
+    check_ledger(summary)
+
+
+def test_an_actor_that_comes_while_the_run_ends_is_sent_away(make_run):
+    gate = threading.Event()
+
+    class SlowLearnerAgent(type(make_agent())):
+        def make_learner(self, task, spec):
+            loop = super().make_learner(task, spec)
+            drain = loop.drain
+            loop.drain = lambda: (gate.wait(20.0), drain())
+            return loop
+
+    agent = make_agent()
+    slow = make_agent()
+    slow.__class__ = SlowLearnerAgent
+    run = make_run(max_env_steps=300)
+    run.start(agent, learner=slow)
+    memory = run.tasks["memory/0"]
+    run.wait_until(lambda: run.running() or memory.view.stopping)
+    run.wait_until(lambda: memory.view.stopping)
+    run.start(agent, ["actor/5"])
+    with pytest.raises(RunEnding):
+        run.threads["actor/5"].join(20.0)
+    del run.threads["actor/5"]
+    gate.set()
+    check_ledger(run.join_well())
+
+
+def test_a_stop_before_there_is_enough_to_sample(make_run):
+    run = make_run()
+    run.start(make_agent(min_size_to_sample=2000, capacity=2000))
+    inserted = run.tasks["memory/0"].counters
+    run.wait_until(lambda: inserted.get("inserted") > 100)
+    run.tasks["ps/0"].signals.received = "SIGINT"
+    summary = run.join_well()
+    check_ledger(summary)
+    assert summary["learner_steps"] == 0 and summary["env_steps"] > 100
+    assert summary["stop_reason"] == "SIGINT at ps/0"
+
+
+def test_a_stop_while_actors_wait_for_the_limiter(make_run):
+    """The learner never trains, so that inserting is held back until the end."""
+    gate = threading.Event()
+
+    class HeldLearnerAgent(type(make_agent())):
+        def make_learner(self, task, spec):
+            loop = super().make_learner(task, spec)
+            loop.step = gate.wait
+            return loop
+
+    held = make_agent()
+    held.__class__ = HeldLearnerAgent
+    run = make_run(num_actors=3)
+    run.start(make_agent(), learner=held)
+    run.wait_until(run.running)
+    actors = [run.tasks[f"actor/{i}"] for i in range(3)]
+
+    def env_steps():
+        return sum(actor.counters.get("env_steps") for actor in actors)
+
+    last = -1.0
+    while last != env_steps():  # until nobody moves any more
+        last = env_steps()
+        gate.wait(1.0)
+    began = time.monotonic()
+    run.tasks["memory/0"].signals.received = "SIGTERM"
+    summary = run.join_well()
+    assert time.monotonic() - began < 15.0
+    check_ledger(summary)
+    assert summary["env_steps"] >= last > 0
+
+
+def test_evaluations_reach_the_target_and_leave_the_best(make_run):
+    run = make_run(target_return=1.0)
+    acting = {"evaluation_period_secs": 0.01, "evaluation_episodes": 2}
+    run.start(make_agent(acting=acting))
+    summary = run.join_well()
+    assert summary["stop_reason"].startswith("target_return=1.0 reached")
+    assert (run.run_dir / "checkpoints" / "best").is_dir()
+    check_ledger(summary)
+
+
+# Actors that leave, and tasks that fail.
+
+
+def test_an_actor_leaves_alone_while_the_run_goes_on(make_run):
+    run = make_run()
+    run.start(make_agent())
+    learner = run.tasks["learner/0"]
+    run.wait_until(lambda: learner.counters.get("learner_steps") > 5)
+    run.tasks["actor/1"].signals.received = "SIGTERM"
+    run.threads["actor/1"].join(20.0)
+    steps = learner.counters.get("learner_steps")
+    run.wait_until(lambda: learner.counters.get("learner_steps") > steps + 5)
+    assert learner.view.phase == "running"
+    run.tasks["learner/0"].signals.received = "SIGTERM"
+    check_ledger(run.join_well())
+
+
+class Breaking(gymnasium.Wrapper):
+    """Raises in its 50th step."""
+
+    steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 50:
+            raise ArithmeticError("a broken world")
+        return self.env.step(action)
+
+
+def test_an_environment_that_raises_ends_the_run_for_all(make_run):
+    run = make_run()
+    broken = make_agent(lambda: Breaking(cartpole()))
+    run.start(make_agent(), ["ps/0", "memory/0", "learner/0", "actor/1"])
+    run.start(broken, ["actor/0"])
+    began = time.monotonic()
+    errors = run.join(40.0)
+    assert time.monotonic() - began < 35.0
+    assert "a broken world" in str(errors.pop("actor/0"))
+    for name, error in errors.items():
+        assert isinstance(error, RunFailed), (name, error)
+        assert "actor/0" in str(error) and "a broken world" in str(error)
+    assert "a broken world" in run.summary()["stop_reason"]
+
+
+def test_a_learner_that_raises_ends_the_run_for_all(make_run):
+    class BrokenLearnerAgent(type(make_agent())):
+        def make_learner(self, task, spec):
+            loop = super().make_learner(task, spec)
+
+            def step(timeout):
+                raise ArithmeticError("no gradient")
+
+            loop.step = step
+            return loop
+
+    broken = make_agent()
+    broken.__class__ = BrokenLearnerAgent
+    run = make_run()
+    run.start(make_agent(), learner=broken)
+    errors = run.join(40.0)
+    assert "no gradient" in str(errors.pop("learner/0"))
+    for name, error in errors.items():
+        assert isinstance(error, RunFailed), (name, error)
+        assert "learner/0: ArithmeticError: no gradient" in str(error)
+
+
+def test_a_memory_that_is_missing_is_named(make_run):
+    timeouts = dataclasses.replace(TIMEOUTS, startup_secs=4.0)
+    run = make_run(timeouts=timeouts)
+    run.start(make_agent(), ["ps/0", "learner/0", "actor/0"])
+    errors = run.join(40.0)
+    for name, error in errors.items():
+        assert isinstance(error, RunFailed), (name, error)
+        assert f"memory/0 ({run.cluster.memory[0]})" in str(error)
