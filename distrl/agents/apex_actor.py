@@ -85,9 +85,7 @@ class ApexActor:
         if step.info:
             self._count_episodes(step)
 
-    def _remember(
-        self, observation: Nest, decision: Decision, step: VectorStep
-    ) -> int:
+    def _remember(self, observation: Nest, decision: Decision, step: VectorStep) -> int:
         rows = 0
         for slots, accumulator in zip(self._slots, self._accumulators, strict=True):
             if accumulator is not None:

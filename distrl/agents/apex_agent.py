@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -25,8 +26,8 @@ from distrl.memories.replay_memory import ReplayMemory
 from distrl.metrics.machine import memory_bytes
 from distrl.models.dqn import DQNModel
 
-#: Makes a memory: called with spec, capacity and seed.
-MemoryFactory = Callable[..., ReplayMemory]
+
+log = logging.getLogger(__name__)
 
 
 class ApexAgent(AsyncAgent):
@@ -41,7 +42,7 @@ class ApexAgent(AsyncAgent):
     def __init__(
         self,
         environment_factory: EnvironmentFactory,
-        memory_factory: MemoryFactory,
+        memory_factory: type[ReplayMemory],
         model: DQNModel,
         num_envs: int = 32,
         acting: Acting = Acting(),
@@ -57,11 +58,19 @@ class ApexAgent(AsyncAgent):
             self.make_limiter(task)
         except ValueError as error:
             raise ConfigError(f"Replay: {error}") from error
-        needed = self.memory_factory.predicted_bytes(spec, self.replay.capacity)
-        if task.job == "memory" and needed > memory_bytes():
+        if task.job == "memory":
+            self._check_capacity(spec, task)
+
+    def _check_capacity(self, spec: EnvironmentSpec, task: Task) -> None:
+        capacity = self.replay.capacity
+        needed = self.memory_factory.predicted_bytes(spec, capacity)
+        gib, there = needed / 2**30, memory_bytes() / 2**30
+        log.info("a full replay of %d transitions takes %.2f GiB", capacity, gib)
+        task.gauges["memory_gib"] = round(gib, 3)
+        if gib > there:
             raise ConfigError(
-                f"Replay.capacity {self.replay.capacity} needs {needed / 2**30:.1f} "
-                f"GiB, this machine has {memory_bytes() / 2**30:.1f} GiB"
+                f"Replay.capacity {capacity} needs {gib:.1f} GiB, "
+                f"this machine has {there:.1f} GiB"
             )
 
     def make_limiter(self, task: Task) -> RateLimiter:

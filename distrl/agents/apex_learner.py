@@ -50,7 +50,9 @@ class ApexLearner(LearnerLoop):
             return
         bundle: ReplayBatch = message.record
         priorities = [
-            self._train(map_nest(lambda a, f=first: a[f : f + self._batch_size], bundle))
+            self._train(
+                map_nest(lambda a, f=first: a[f : f + self._batch_size], bundle)
+            )
             for first in range(0, message.header.rows, self._batch_size)
             if self._may_train()
         ]
@@ -79,12 +81,7 @@ class ApexLearner(LearnerLoop):
             np.maximum(priorities, 1e-6),
             np.full(rows, message.header.incarnation, np.int64),
         )
-        sender = self._priorities[message.header.task]
-        while not sender.put(update, rows, timeout=0.2):
-            self.task.heartbeat.progress += 1
-            if self.task.should_stop or self.task.peer_is_gone(sender.address):
-                sender.refuse(rows)
-                return
+        self.task.hand_over(self._priorities[message.header.task], update, rows)
 
     def drain(self) -> None:
         self.task.drain(self._batches, "memory", lambda message: None)

@@ -59,7 +59,8 @@ class ApexMemory:
         )
         task.counters.add("min_size_to_sample", replay.min_size_to_sample)
         task.gauges["memory_capacity"] = memory.capacity
-        task.gauges["bytes_per_transition"] = round(memory.bytes_per_transition, 1)
+        task.counters.add("replay_capacity", memory.capacity)
+        task.counters.add("replay_bytes", memory.num_bytes)
 
     def serve(self) -> bool:
         updated, stored = self._take_priorities(), self._take_experience()
@@ -119,6 +120,7 @@ class ApexMemory:
             self._waiting = None
 
     def finish(self) -> None:
-        self._task.drain(self._experience, "actor", self.store)
-        self._task.end_senders()
+        priorities = self._take_priorities  # or the learner could wait for room
+        self._task.drain(self._experience, "actor", self.store, priorities)
+        self._task.end_senders(priorities)
         self._task.drain(self._priorities, "learner", self._update)

@@ -165,13 +165,13 @@ class AsyncAgent(ActorLearnerAgent):
             task.heartbeat.progress += 1
             actor.step()
             for shipment in actor.shipments():
-                ship(task, senders, shipment)
+                task.hand_over(senders[shipment.memory], *shipment[1:])
             newest = puller.newest()
             if newest is not None:
                 actor.load(*newest)
             actor.evaluate()
         for shipment in actor.flush():
-            ship(task, senders, shipment)
+            task.hand_over(senders[shipment.memory], *shipment[1:])
         task.end_senders()
 
     def _load_first(self, task: Task, actor: Actor, puller: ParameterPuller) -> bool:
@@ -190,19 +190,3 @@ class AsyncAgent(ActorLearnerAgent):
                     "has learner 0 started?"
                 )
         return False
-
-
-def ship(task: Task, senders: list[ProxySender], shipment: Shipment) -> None:
-    """Hands a record to its sender, waiting for room; what cannot be taken because the
-    memory is gone, or the run's end takes too long, is counted as lost."""
-    sender = senders[shipment.memory]
-    limit: Deadline | None = None
-    with task.timer.measure("wait"):
-        while not sender.put(shipment.record, shipment.rows, _IDLE_SECS):
-            task.heartbeat.progress += 1
-            if task.should_stop and limit is None:
-                limit = Deadline(task.timeouts.shutdown_secs)
-            gone = task.peer_is_gone(sender.address)
-            if gone or (limit is not None and limit.passed):
-                sender.refuse(shipment.rows)
-                return

@@ -36,25 +36,28 @@ class LearnerLoop(abc.ABC):
     ):
         self.task, self._spec, self._model = task, spec, model
         self._learning = learning
-        self.session = LearningSession(
-            model, spec, task.run.seed, learning.num_threads
-        )
+        self.session = LearningSession(model, spec, task.run.seed, learning.num_threads)
         self._checkpoints = CheckpointStore(
             task.run_dir / "checkpoints", learning.checkpoints_kept
         )
         self._next_checkpoint = Deadline(learning.checkpoint_period_secs)
+        self._publisher: ParameterPublisher | None = None  # before the run runs
         self._version = self._best_version = -1
         self._best_return = -np.inf
         self._started = time.time()
 
     def join(self, described: dict[str, str]) -> None:
-        """Brings the run its id, opens the channels, publishes the first version."""
+        """Brings the run its id, opens the channels; once every ps is there, publishes
+        the first version."""
         self.task.join(described, run_id=secrets.token_hex(7))
+        self.open_channels()
+        self.task.wait_until_running()
+        if self.task.view.stopping:
+            return
         store = parameter_store(self.task)
         self._version = store.version()
         self._publisher = ParameterPublisher(store, self.task.heartbeat.check)
         self._best_store = parameter_store(self.task, BEST)
-        self.open_channels()
         self.publish()
 
     @abc.abstractmethod
@@ -71,6 +74,8 @@ class LearnerLoop(abc.ABC):
 
     def publish(self) -> None:
         """Hands the parameters of this moment to the publishing thread."""
+        if self._publisher is None:
+            return
         self._version += 1
         data = flatten_parameters(self.session.parameters())
         self._publisher.publish(self._version, data)
@@ -122,7 +127,11 @@ class LearnerLoop(abc.ABC):
             return
         specs = self.session.parameter_specs
         named = dict(
-            zip([s.name for s in specs], unflatten_parameters(found[1], specs), strict=True)
+            zip(
+                [s.name for s in specs],
+                unflatten_parameters(found[1], specs),
+                strict=True,
+            )
         )
         counters = self._counters() | {
             "parameter_version": found[0],
@@ -136,8 +145,8 @@ class LearnerLoop(abc.ABC):
         task = self.task
         self.drain()
         self.publish()
-        self._publisher.flush(task.timeouts.shutdown_secs)
-        self._publisher.stop(task.timeouts.shutdown_secs)
+        if self._publisher is not None:
+            self._publisher.stop(task.timeouts.shutdown_secs)
         task.end_senders()
         task.heartbeat.wait_for(
             lambda: task.view.all_gone("actor") and task.view.all_gone("memory"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from distrl.core.errors import ConfigError
 
@@ -54,6 +55,8 @@ class Replay:
     def __post_init__(self) -> None:
         _check_positive(self, ("capacity", "batch_size", "batches_per_message"))
         _check_positive(self, ("min_size_to_sample",))
+        limits = ("samples_per_insert", "tolerance")
+        _check_positive(self, [n for n in limits if getattr(self, n) is not None])
         if self.min_size_to_sample > self.capacity:
             raise ConfigError(
                 f"Replay.min_size_to_sample {self.min_size_to_sample} is above "
@@ -80,7 +83,7 @@ class Learning:
         _check_positive(self, ("checkpoints_kept", "num_threads"))
 
 
-def _check_positive(settings: object, names: tuple[str, ...]) -> None:
+def _check_positive(settings: object, names: Sequence[str]) -> None:
     for name in names:
         value = getattr(settings, name)
         if not value > 0:

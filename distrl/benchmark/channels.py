@@ -19,12 +19,14 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import portpicker
 
+from distrl.benchmark.marks import Mark, rates, receive_all, send_all
 from distrl.benchmark.measuring import (
     Record,
     check_repeats,
@@ -37,10 +39,11 @@ from distrl.core.counters import Counters
 if TYPE_CHECKING:
     from distrl.cluster.channel import Address
     from distrl.cluster.messages import ChannelSpec
+    from distrl.cluster.proxy_receiver import ProxyReceiver
+    from distrl.cluster.proxy_sender import ProxySender
 
 SIZES = (4 << 10, 256 << 10, 4 << 20)  # bytes
 CHANNEL, QUEUE = "channel", "multiprocessing.Queue"
-WARM_UP_MESSAGES = 10
 RUN_ID = "benchmark"
 
 _CAPACITY = 4  # messages in the channel's queue
@@ -55,64 +58,6 @@ class Plan(NamedTuple):
     sizes: tuple[int, ...]
     secs: float  # of one transport and size
     repeats: int
-
-
-class Mark(NamedTuple):
-    """The moment when the first message of a repeat passed."""
-
-    messages: int  # before it
-    wall: float
-    cpu: float
-
-
-class Marks:
-    """The marks of one process. Repeat 0 warms up."""
-
-    def __init__(self) -> None:
-        self.marks: list[Mark] = []
-        self.messages = 0
-
-    def note(self, repeat: int) -> None:
-        """A message of this repeat passes."""
-        if repeat == len(self.marks):
-            now = time.perf_counter(), time.process_time()
-            self.marks.append(Mark(self.messages, *now))
-        self.messages += 1
-
-
-def rates(marks: Sequence[Mark]) -> tuple[float, float]:
-    """Medians of the repeats: messages a second, CPU ms a message."""
-    pairs = list(zip(marks[1:-1], marks[2:], strict=True))
-    messages = [after.messages - before.messages for before, after in pairs]
-    walls = [after.wall - before.wall for before, after in pairs]
-    cpus = [after.cpu - before.cpu for before, after in pairs]
-    return (
-        float(np.median(np.divide(messages, walls))),
-        float(np.median(np.divide(cpus, messages)) * 1000),
-    )
-
-
-def send_all(put: Callable[[int], None], plan: Plan) -> list[Mark]:
-    """Puts messages of repeat 0, 1, … for their time; one of the last closes them."""
-    marks = Marks()
-    for repeat in range(plan.repeats + 1):
-        end = time.monotonic() + plan.secs / plan.repeats
-        passed = False
-        while not passed:
-            marks.note(repeat)
-            put(repeat)
-            passed = time.monotonic() >= end and marks.messages >= WARM_UP_MESSAGES
-    marks.note(plan.repeats + 1)
-    put(plan.repeats + 1)
-    return marks.marks
-
-
-def receive_all(get: Callable[[], int], plan: Plan) -> list[Mark]:
-    """Gets messages up to the one that closes the last repeat."""
-    marks = Marks()
-    while len(marks.marks) < plan.repeats + 2:
-        marks.note(get())
-    return marks.marks
 
 
 # The processes.
@@ -148,22 +93,24 @@ def own(results: Connection, plan: Plan, queues: Sequence[Any]) -> None:
         for size in plan.sizes
     ]
     for receiver, queue in zip(receivers, queues, strict=True):
-
-        def get(receiver: ProxyReceiver = receiver) -> int:
-            message = receiver.get(_STUCK_SECS)
-            if message is None:
-                raise TimeoutError(f"no message within {_STUCK_SECS} s")
-            return message.header.version
-
-        def get_from_queue(queue: Any = queue) -> int:
-            repeat, _ = queue.get(timeout=_STUCK_SECS)
-            return repeat
-
-        results.send(receive_all(get, plan))
-        results.send(receive_all(get_from_queue, plan))
+        results.send(receive_all(partial(get_message, receiver), plan.repeats))
+        results.send(receive_all(partial(get_item, queue), plan.repeats))
     results.recv()  # the client has closed its sessions
     for receiver in receivers:
         receiver.stop()
+
+
+def get_message(receiver: ProxyReceiver) -> int:
+    """The repeat of the next message. Raises TimeoutError when none comes."""
+    message = receiver.get(_STUCK_SECS)
+    if message is None:
+        raise TimeoutError(f"no message within {_STUCK_SECS} s")
+    return message.header.version
+
+
+def get_item(queue: Any) -> int:
+    repeat, _ = queue.get(timeout=_STUCK_SECS)
+    return repeat
 
 
 def use(results: Connection, plan: Plan, queues: Sequence[Any]) -> None:
@@ -178,23 +125,23 @@ def use(results: Connection, plan: Plan, queues: Sequence[Any]) -> None:
         sender = ProxySender(
             channel_spec(size), address_of(plan), RUN_ID, producer, Counters(), settings
         )
-
-        def put(
-            repeat: int, sender: ProxySender = sender, data: np.ndarray = data
-        ) -> None:
-            if not sender.put(data, len(data), _STUCK_SECS, version=repeat):
-                raise TimeoutError(f"no room within {_STUCK_SECS} s")
-
-        def put_in_queue(
-            repeat: int, queue: Any = queue, data: np.ndarray = data
-        ) -> None:
-            queue.put((repeat, data), timeout=_STUCK_SECS)
-
-        results.send(send_all(put, plan))
+        put = partial(put_message, sender, data)
+        results.send(send_all(put, plan.secs, plan.repeats))
         sender.end()
         sender.join(_STUCK_SECS)
-        results.send(send_all(put_in_queue, plan))
+        put = partial(put_item, queue, data)
+        results.send(send_all(put, plan.secs, plan.repeats))
     results.recv()
+
+
+def put_message(sender: ProxySender, data: np.ndarray, repeat: int) -> None:
+    """Raises TimeoutError when there is no room for long."""
+    if not sender.put(data, len(data), _STUCK_SECS, version=repeat):
+        raise TimeoutError(f"no room within {_STUCK_SECS} s")
+
+
+def put_item(queue: Any, data: np.ndarray, repeat: int) -> None:
+    queue.put((repeat, data), timeout=_STUCK_SECS)
 
 
 @contextlib.contextmanager
@@ -221,9 +168,10 @@ def collected(
     """`count` results of either. Raises RuntimeError as soon as one has died."""
     results: dict[Connection, list[list[Mark]]] = {owner: [], client: []}
     while short := [side for side, found in results.items() if len(found) < count]:
-        for side in wait(short):
+        ready = wait(short)
+        for side in [side for side in short if side in ready]:
             try:
-                results[side].append(side.recv())  # type: ignore[index, union-attr]
+                results[side].append(side.recv())
             except EOFError:
                 raise RuntimeError("a process has died, see its error above") from None
     return list(zip(results[owner], results[client], strict=True))
@@ -239,7 +187,7 @@ def measure(secs: float, repeats: int, sizes: Sequence[int] = SIZES) -> list[Rec
     queues = [context.Queue(capacity) for _ in sizes]
     with running(own, plan, queues) as owner, running(use, plan, queues) as client:
         pairs = collected(2 * len(plan.sizes), owner, client)
-    records = []
+    records: list[Record] = []
     for number, size in enumerate(plan.sizes):
         channel, queue = pairs[2 * number : 2 * number + 2]
         records += compared(size, channel, queue)
@@ -248,7 +196,7 @@ def measure(secs: float, repeats: int, sizes: Sequence[int] = SIZES) -> list[Rec
 
 def compared(size: int, *pairs: tuple[list[Mark], list[Mark]]) -> list[Record]:
     """The records of channel and queue, whose marks are `pairs` (owner, client)."""
-    records = []
+    records: list[Record] = []
     for transport, (owner, client) in zip((CHANNEL, QUEUE), pairs, strict=True):
         per_sec, owner_cpu = rates(owner)
         _, client_cpu = rates(client)

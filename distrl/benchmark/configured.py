@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from distrl.benchmark.measuring import Record, print_records
+from distrl.benchmark.measuring import Record, check_repeats, print_records
 from distrl.core.errors import ConfigError, DistrlError
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def print_measured(
 ) -> None:
     """Prints what `measure(flags)` returns; bad input is one line and exit code 2."""
     try:
+        check_repeats(flags.secs, flags.repeats)
         print_records(measure(flags))
     except (DistrlError, ValueError) as error:
         print(f"{name}: {error}", file=sys.stderr)

@@ -24,9 +24,7 @@ from distrl.core.specs import ArraySpec, EnvironmentSpec
 NUM_BATCHES = 8
 
 
-def random_array(
-    leaf: ArraySpec, rows: int, random: np.random.Generator
-) -> np.ndarray:
+def random_array(leaf: ArraySpec, rows: int, random: np.random.Generator) -> np.ndarray:
     """Values within the leaf's bounds; small ones where it has none. `[rows, ...]`"""
     shape = (rows, *leaf.shape)
     if np.issubdtype(np.dtype(leaf.dtype), np.floating):

@@ -47,9 +47,14 @@ class Producer:
     """Blocks of one endless episode in each of its streams."""
 
     def __init__(
-        self, spec: EnvironmentSpec, num_streams: int = NUM_STREAMS, n_step: int = N_STEP
+        self,
+        spec: EnvironmentSpec,
+        num_streams: int = NUM_STREAMS,
+        n_step: int = N_STEP,
     ):
-        self._spec, self._num_streams, self._n_step = spec, num_streams, n_step
+        self.num_streams = num_streams
+        self.pending_rows = num_streams * n_step  # that have not ended yet
+        self._spec, self._n_step = spec, n_step
         self._time = 0
         self._random = np.random.default_rng(0)
 
@@ -59,13 +64,13 @@ class Producer:
         starts = np.arange(
             max(0, first - self._n_step), max(0, self._time - self._n_step)
         )
-        stream = np.tile(np.arange(self._num_streams, dtype=np.int32), len(starts))
+        stream = np.tile(np.arange(self.num_streams, dtype=np.int32), len(starts))
         rows = len(stream)
-        time_tm1 = np.repeat(starts, self._num_streams)
+        time_tm1 = np.repeat(starts, self.num_streams)
         return Experience(
-            blocks=np.array([[first, num_times, self._num_streams, rows]]),
+            blocks=np.array([[first, num_times, self.num_streams, rows]]),
             frames=map_nest(
-                lambda leaf: _ones(leaf, num_times * self._num_streams),
+                lambda leaf: _ones(leaf, num_times * self.num_streams),
                 frame_spec(self._spec.observation),
             ),
             stream=stream,

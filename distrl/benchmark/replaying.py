@@ -15,20 +15,23 @@ than one that does not fit in a processor's cache.
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from distrl.benchmark import configured
-from distrl.benchmark.measuring import Record, check_repeats, rounded
+from distrl.benchmark.measuring import Record, rounded
 from distrl.benchmark.memories import Producer
 from distrl.core.errors import ConfigError
 from distrl.memories.replay_memory import ReplayMemory
 
-_FILL_TIMES = 64  # of a block while the memory is filled
+FILL_TIMES = 64  # of a block while the memory is filled
+PRODUCER = "actor/0"
 
 
 class CallCosts:
@@ -49,38 +52,31 @@ class CallCosts:
 
 
 def fill(memory: ReplayMemory, producer: Producer, rows: int) -> None:
-    """Stores rows until there are that many, at most the capacity."""
-    while memory.size < min(rows, memory.capacity):
-        before = memory.inserted
-        memory.insert("actor/0", producer.block(_FILL_TIMES))
-        if memory.inserted == before:
-            raise ValueError(f"the memory stays at {memory.size} of {rows} rows")
+    """Stores at least that many rows, or as many as there is room for."""
+    wanted = min(rows, memory.capacity) + producer.pending_rows
+    for _ in range(math.ceil(wanted / (FILL_TIMES * producer.num_streams))):
+        memory.insert(PRODUCER, producer.block(FILL_TIMES))
 
 
 def measure(flags: argparse.Namespace) -> list[Record]:
     """One record; the calls go on for `flags.secs` of wall time."""
-    check_repeats(flags.secs, flags.repeats)
-    agent = configured.read_agent(flags)
-    spec, replay, acting = agent.environment_spec(), agent.replay, agent.acting
     if flags.rows < 1:
         raise ConfigError(f"--rows: expected at least 1, got {flags.rows}")
+    agent = configured.read_agent(flags)
+    spec, replay, acting = agent.environment_spec(), agent.replay, agent.acting
     memory = agent.memory_factory(spec=spec, capacity=replay.capacity, seed=0)
     producer = Producer(spec, agent.num_envs, acting.n_step)
     fill(memory, producer, flags.rows)
     costs, random = CallCosts(), np.random.default_rng(1)
     block_rows, bundle_rows = acting.block_length * agent.num_envs, replay.bundle_rows
+    sample = partial(memory.sample, replay.batches_per_message, replay.batch_size)
     end, rounds = time.monotonic() + flags.secs, 0
     while rounds < flags.repeats or time.monotonic() < end:
-        block = producer.block(acting.block_length)
-        costs.call("insert", block_rows, lambda b=block: memory.insert("actor/0", b))
-        batch = costs.call(
-            "sample",
-            bundle_rows,
-            lambda: memory.sample(replay.batches_per_message, replay.batch_size),
-        )
+        insert = partial(memory.insert, PRODUCER, producer.block(acting.block_length))
+        costs.call("insert", block_rows, insert)
+        ids = costs.call("sample", bundle_rows, sample).id
         new = random.random(bundle_rows, np.float32) + np.float32(0.1)
-        ids = batch.id
-        costs.call("update", bundle_rows, lambda i=ids, n=new: memory.update(i, n))
+        costs.call("update", bundle_rows, partial(memory.update, ids, new))
         rounds += 1
     record = {
         "part": "replaying",

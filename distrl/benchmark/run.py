@@ -1,9 +1,9 @@
 """What a whole run costs: `python -m distrl.benchmark.run --config=FILE --secs=60`.
 
-A run of the configuration on this machine for --secs seconds behind its start-up, at its
-own samples_per_insert, with its own evaluations, in a folder that is removed afterwards;
-then the parts of the same work, each alone in a process of its own (`acting`, with the
-parameters that the run ended with, `replaying`, `learning`).
+A run of the configuration on this machine, for --secs behind its start-up, at its own
+samples_per_insert, with its own evaluations, in a folder that is removed afterwards.
+Then the parts of the same work, each alone in a process of its own: `acting`, with the
+parameters that the run ended with, `replaying` and `learning`.
 
   env_steps_per_sec, learner_steps_per_sec  of the time that the run was running
   cpu_secs_per_1000_env_steps  by job and in all, start-up excluded, farewell included
@@ -141,8 +141,10 @@ def print_result(record: Record) -> None:
     short = rounded(record)
     single = [k for k, v in short.items() if not isinstance(v, list | Mapping)]
     print(table([{"": key, "value": short[key]} for key in single]), end="\n\n")
-    columns = ("cpu_secs_per_1000_env_steps", "cpu_secs", "alone_cpu_secs")
-    columns += ("start_up_cpu_secs", "wait_fractions")
+    columns = (
+        *("cpu_secs_per_1000_env_steps", "cpu_secs", "alone_cpu_secs"),
+        *("start_up_cpu_secs", "wait_fractions"),
+    )
     rows: list[dict[str, Any]] = [
         {"job": job, **{name: short[name].get(job) for name in columns}}
         for job in (*JOBS, "all")

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 BEATS = ChannelSpec("beats", ArraySpec((), "uint8"), capacity=1024)
 VIEW_NAME = "run_view"
-_FAST_SECS = 0.1  # between beats while the run starts or ends
+_RETRY_SECS = 0.1  # between attempts to reach ps 0
 BEATS_RUN = "run"  # beats are older than the run id that learner 0 brings
 
 
@@ -165,7 +165,7 @@ class Heartbeat:
                             f"{self._address} does not answer: {error}"
                         ) from error
                     with self._changed:
-                        self._changed.wait(_FAST_SECS)
+                        self._changed.wait(_RETRY_SECS)
         finally:
             if link is not None:
                 link.close()
@@ -175,9 +175,8 @@ class Heartbeat:
 
     def _pause(self, stopping: threading.Event) -> None:
         """Until the next beat is due, or wanted at once."""
-        period = self._timeouts.beat_period_secs
-        if self.view.phase != run_state.RUNNING or self.view.near_end:
-            period = min(period, _FAST_SECS)
+        fast = self.view.phase != run_state.RUNNING or self.view.near_end
+        period = self._timeouts.beat_secs(len(self.view.members), fast)
         with self._changed:
             self._changed.wait_for(
                 lambda: self._wanted > self._said or stopping.is_set(), period

@@ -41,6 +41,13 @@ def ledger(view: View, wall_secs: float) -> dict[str, Any]:
             key: count(key)
             for key in ("inserted", "sampled", "trained", "orphans", "stale_updates")
         },
+        "replay": {
+            "capacity": count("replay_capacity"),
+            "bytes": count("replay_bytes"),
+            "bytes_per_transition": round(
+                totals.get("replay_bytes", 0) / max(1, count("replay_capacity")), 1
+            ),
+        },
         "cpu_secs": {
             job: {
                 "start_up": round(sums.get("startup_cpu_secs", 0.0), 2),

@@ -167,7 +167,7 @@ class RunState:
             if member.state != JOINED:
                 continue
             silent, still = now - member.heard, now - member.moved
-            if silent > self._timeouts.heartbeat_secs:
+            if silent > self._timeouts.silence_secs(len(self.members)):
                 member.state = LOST
                 member.message = f"no beats for {silent:.0f} s"
                 self.stop(f"{FAILURE}{name} is lost: {member.message}", now)

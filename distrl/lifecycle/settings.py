@@ -69,6 +69,17 @@ class Timeouts:
             )
 
 
+    def beat_secs(self, num_tasks: int, fast: bool = False) -> float:
+        """Between two beats of a task; longer when there are so many tasks that ps 0
+        would spend more than a fifth of a core on them (3 ms a beat)."""
+        wanted = min(self.beat_period_secs, 0.1) if fast else self.beat_period_secs
+        return max(wanted, num_tasks * 0.003 / 0.2)
+
+    def silence_secs(self, num_tasks: int) -> float:
+        """Without beats until a task is lost."""
+        return max(self.heartbeat_secs, 5 * self.beat_secs(num_tasks))
+
+
 @dataclasses.dataclass(frozen=True)
 class Run:
     """The seed that all random streams of the run come from, and the limits."""

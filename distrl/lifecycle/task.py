@@ -16,6 +16,7 @@ from distrl.cluster.proxy_sender import ProxySender, SenderSettings
 from distrl.cluster.spec import SERVING_JOBS, ClusterSpec
 from distrl.core.counters import Counters
 from distrl.core.errors import ChannelClosed, PeerUnreachable, RunEnding, RunFailed
+from distrl.core.specs import Nest
 from distrl.core.threads import Deadline
 from distrl.lifecycle import run_state
 from distrl.lifecycle.config_difference import SPEC
@@ -106,6 +107,13 @@ class Task:
             view = self.view
             self.leave()
             raise (RunFailed if view.failed else RunEnding)(view.stop_reason)
+
+    def wait_until_running(self) -> None:
+        """Waits until all listed tasks have joined, or the run is ending."""
+        self.heartbeat.wait_for(
+            lambda: self.view.phase != run_state.STARTING,
+            self.timeouts.startup_secs + self.timeouts.heartbeat_secs,
+        )
 
     @property
     def _is_listed(self) -> bool:
@@ -201,12 +209,18 @@ class Task:
     # The farewell.
 
     def drain(
-        self, receiver: ProxyReceiver, job: str, take: Callable[[Any], None]
+        self,
+        receiver: ProxyReceiver,
+        job: str,
+        take: Callable[[Any], None],
+        meanwhile: Callable[[], Any] = lambda: None,
     ) -> None:
         """Reads a channel until END, or the loss, of every member of `job`, then
-        closes it and reads what is left. Bounded by `shutdown_secs` without news."""
+        closes it and reads what is left. Bounded by `shutdown_secs` without news;
+        `meanwhile` is called all along."""
         deadline = Deadline(self.timeouts.shutdown_secs)
         while not deadline.passed and not self._all_ended(receiver, job):
+            meanwhile()
             message = receiver.get(timeout=0.05)
             if message is not None:
                 take(message)
@@ -228,8 +242,23 @@ class Task:
             for producer, state in self.view.producers(job).items()
         )
 
-    def end_senders(self) -> None:
-        """Sends END to everybody and waits; peers that are gone are given up."""
+    def hand_over(self, sender: ProxySender, record: Nest, rows: int) -> None:
+        """Gives a record to a sender, waiting for room. What it cannot take, because
+        the peer is gone or the run's end takes too long, is counted as lost."""
+        limit: Deadline | None = None
+        with self.timer.measure("wait"):
+            while not sender.put(record, rows, timeout=0.2):
+                self.heartbeat.progress += 1
+                if self.should_stop and limit is None:
+                    limit = Deadline(self.timeouts.shutdown_secs)
+                late = limit is not None and limit.passed
+                if late or self.peer_is_gone(sender.address):
+                    sender.refuse(rows)
+                    return
+
+    def end_senders(self, meanwhile: Callable[[], Any] = lambda: None) -> None:
+        """Sends END to everybody and waits; peers that are gone are given up.
+        `meanwhile` is called all along."""
         deadline = Deadline(self.timeouts.shutdown_secs)
         for sender in self._senders:
             sender.end()
@@ -237,7 +266,8 @@ class Task:
             while sender.alive and not deadline.passed:
                 if self.peer_is_gone(sender.address):
                     sender.abandon()
-                sender.wait(0.1)
+                meanwhile()
+                sender.wait(0.05)
             sender.join(0.1)
 
     def leave(self) -> None:

@@ -6,7 +6,6 @@ import numpy as np
 
 from distrl.core.specs import EnvironmentSpec
 from distrl.memories.replay_memory import ReplayMemory
-from distrl.memories.replay_storage import predicted_bytes
 from distrl.memories.sum_tree import SumTree, level_sizes
 
 SMALLEST = np.finfo(np.float64).tiny  # so that no live transition is out of reach
@@ -48,7 +47,8 @@ class PrioritizedMemory(ReplayMemory):
     @staticmethod
     def predicted_bytes(spec: EnvironmentSpec, capacity: int) -> int:
         """The bytes that a full memory takes; allocates nothing."""
-        return predicted_bytes(spec, capacity) + 8 * sum(level_sizes(capacity))
+        stored = ReplayMemory.predicted_bytes(spec, capacity)
+        return stored + 8 * sum(level_sizes(capacity))
 
     @property
     def num_bytes(self) -> int:

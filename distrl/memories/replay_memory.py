@@ -9,7 +9,7 @@ import numpy as np
 
 from distrl.core.records import Experience, ReplayBatch
 from distrl.core.specs import EnvironmentSpec
-from distrl.memories.replay_storage import ReplayStorage
+from distrl.memories.replay_storage import ReplayStorage, predicted_bytes
 
 
 class ReplayMemory:
@@ -33,6 +33,11 @@ class ReplayMemory:
         self._storage = ReplayStorage(spec, capacity, frame_slack)
         self._random = np.random.default_rng(seed)
         self._stale_updates = 0
+
+    @staticmethod
+    def predicted_bytes(spec: EnvironmentSpec, capacity: int) -> int:
+        """The bytes that a full memory takes; allocates nothing."""
+        return predicted_bytes(spec, capacity)
 
     @property
     def size(self) -> int:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from distrl.core.specs import EnvironmentSpec
 from distrl.memories.replay_memory import ReplayMemory
-from distrl.memories.replay_storage import predicted_bytes
 
 
 class UniformMemory(ReplayMemory):
@@ -14,11 +12,6 @@ class UniformMemory(ReplayMemory):
 
     Priorities are checked and counted as in PrioritizedMemory, and have no effect.
     """
-
-    @staticmethod
-    def predicted_bytes(spec: EnvironmentSpec, capacity: int) -> int:
-        """The bytes that a full memory takes; allocates nothing."""
-        return predicted_bytes(spec, capacity)
 
     def _draw(self, num_batches: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
         count = num_batches * batch_size

@@ -10,7 +10,7 @@ A status is a dict; every key may be missing or None:
     learner_steps         total; learner_steps_per_sec
     mean_return           of the last 100 training episodes
     evaluation_return     of the last greedy evaluation
-    memory_size           rows; memory_capacity
+    memory_size           rows; memory_capacity; memory_gib, what a full one takes
     channels              {name: {"size": n, "capacity": n}}, in messages
     waits                 {job: share of its time that it waits, 0 to 1}
 """
@@ -116,7 +116,7 @@ def _rows(status: Status) -> list[tuple[str, str]]:
         ("env steps", _count(known, "env_steps")),
         ("learner steps", _count(known, "learner_steps")),
         ("return", _returns(known)),
-        ("memory", _fill(known.get("memory_size"), known.get("memory_capacity"))),
+        ("memory", _memory(known)),
         ("channels", _channels(known.get("channels", {}))),
     ]
     rows += [("", text) for text in _waits(known.get("waits", {}))]
@@ -153,6 +153,13 @@ def _fill(size: float | None, capacity: float | None) -> str:
     if size is None:
         return ""
     return f"{size:,.0f}" + (f"/{capacity:,.0f}" if capacity else "")
+
+
+def _memory(known: Status) -> str:
+    fill = _fill(known.get("memory_size"), known.get("memory_capacity"))
+    if known.get("memory_gib"):
+        fill += f" ({known['memory_gib']:.2f} GiB when full)"
+    return fill.strip()
 
 
 def _channels(channels: Mapping[str, Mapping[str, float]]) -> str:

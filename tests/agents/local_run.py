@@ -109,7 +109,13 @@ class LocalRun:
         for name in names or self.names:
             job, index = name.split("/")
             task = Task(
-                job, int(index), self.cluster, self.settings, self.run_dir, {}, Signals()
+                job,
+                int(index),
+                self.cluster,
+                self.settings,
+                self.run_dir,
+                {},
+                Signals(),
             )
             work = partial(self._live, others.get(job, agent), task)
             self.tasks[name] = task

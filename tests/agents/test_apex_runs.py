@@ -74,8 +74,10 @@ def test_a_stop_before_the_actors_come(make_run):
     agent = make_agent()
     run.start(agent, ["ps/0", "memory/0", "learner/0"])
     run.wait_until(
-        lambda: run.tasks["memory/0"]._heartbeat is not None
-        and run.tasks["memory/0"].view.run_id != ""
+        lambda: (
+            run.tasks["memory/0"]._heartbeat is not None
+            and run.tasks["memory/0"].view.run_id != ""
+        )
     )
     began = time.monotonic()
     run.tasks["learner/0"].signals.received = "SIGTERM"
@@ -233,7 +235,7 @@ def test_a_learner_that_raises_ends_the_run_for_all(make_run):
 
 
 def test_a_memory_that_is_missing_is_named(make_run):
-    timeouts = dataclasses.replace(TIMEOUTS, startup_secs=4.0)
+    timeouts = dataclasses.replace(TIMEOUTS, startup_secs=8.0)
     run = make_run(timeouts=timeouts)
     run.start(make_agent(), ["ps/0", "learner/0", "actor/0"])
     errors = run.join(40.0)

@@ -169,9 +169,9 @@ class Child:
         return [line for line in rest if line]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def start_child() -> Any:
-    """Starts children that are gone when the test is."""
+    """Starts children that are gone when the module's tests are."""
     children: list[Child] = []
 
     def start(host: str, incarnation: int) -> Child:

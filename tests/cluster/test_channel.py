@@ -148,7 +148,7 @@ def test_opening_towards_somebody_who_is_no_server_is_bounded(bench):
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
-        address = Address("memory", 0, "127.0.0.1:%d" % mute.getsockname()[1])
+        address = Address("memory", 0, f"127.0.0.1:{mute.getsockname()[1]}")
         start = time.monotonic()
         with pytest.raises(PeerUnreachable, match=address.host):
             ChannelClient(bench.spec(), address, "run1", 0.5)
@@ -159,7 +159,7 @@ def test_a_port_in_use_is_named():
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
-        address = "127.0.0.1:%d" % taken.getsockname()[1]
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ConfigError, match=rf"memory/3: cannot listen on {address}"):
             sessions.start_server("memory", 3, address)
 

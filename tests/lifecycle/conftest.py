@@ -34,9 +34,7 @@ class Cluster:
         self.spec = ClusterSpec((hosts[0],), (hosts[1],), (hosts[2],), 1)
         self.run_dir = run_dir
         (run_dir / "metrics").mkdir()
-        self.config = Run(
-            stop=StopConditions(**conditions), timeouts=timeouts
-        )
+        self.config = Run(stop=StopConditions(**conditions), timeouts=timeouts)
         self.tasks: list[Task] = []
         self.monitor: StopMonitor | None = None
 
@@ -72,7 +70,9 @@ class Cluster:
         for join in joins:
             join.join(30.0)
         for task in tasks.values():
-            assert task.heartbeat.wait_for(lambda t=task: t.view.phase == "running", 20.0)
+            assert task.heartbeat.wait_for(
+                lambda t=task: t.view.phase == "running", 20.0
+            )
         return tasks
 
     def end(self) -> None:

@@ -41,7 +41,9 @@ def test_topologies_end_in_order(place, num_ps, num_memories, num_actors):
     assert summary["env_steps"] >= 8000
     assert summary["learner_steps"] > 0
     assert summary["farewell_secs"] < 10
-    tasks = {(task["job"], task["task"]): task["exit_code"] for task in summary["tasks"]}
+    tasks = {
+        (task["job"], task["task"]): task["exit_code"] for task in summary["tasks"]
+    }
     assert len(tasks) == num_ps + num_memories + 1 + num_actors
     assert set(tasks.values()) == {0}
     place.check_nothing_left()

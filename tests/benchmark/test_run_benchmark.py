@@ -1,0 +1,116 @@
+import argparse
+import json
+import os
+import pathlib
+import tempfile
+
+import psutil
+import pytest
+
+from distrl.benchmark import run
+from distrl.benchmark.measuring import json_lines, output_of
+
+SUMMARY = {
+    "stop_reason": "max_seconds=1 reached",
+    "running_secs": 1.0,
+    "env_steps": 2000,
+    "learner_steps": 50,
+    "env_steps_per_sec": 2000.0,
+    "learner_steps_per_sec": 50.0,
+    "samples_per_insert": 8.0,
+    "rows": {"inserted": 1000, "sampled": 8000, "trained": 7000},
+    "cpu_secs": {
+        "actor": {"start_up": 5.0, "steady": 0.3},
+        "memory": {"start_up": 3.0, "steady": 0.2},
+        "learner": {"start_up": 3.0, "steady": 0.4},
+        "ps": {"start_up": 3.0, "steady": 0.1},
+    },
+    "channels": {"experience": {"sent": 1000, "received": 993, "lost": 7}},
+}
+MEASURED = {
+    "acting": {"cpu_ms": 60.0},  # of 1,000 env steps
+    "replaying": {"insert_cpu_us": 10.0, "sample_cpu_us": 2.0, "update_cpu_us": 1.0},
+    "learning": {"cpu_ms": 4.0},
+}
+
+
+def test_alone_is_the_cost_of_each_part_times_its_work():
+    assert run.alone_cpu_secs(SUMMARY, MEASURED) == pytest.approx(
+        {
+            "actor": 2 * 0.060,
+            "memory": 1000 * 10e-6 + 8000 * 2e-6 + 7000 * 1e-6,
+            "learner": 50 * 0.004,
+        }
+    )
+
+
+def test_result_leaves_out_the_start_up(capsys):
+    flags = argparse.Namespace(config="a.gin", gin_binding=[], num_actors=2)
+    record = run.result(flags, SUMMARY, {"actor": 0.25}, MEASURED)
+    assert record["efficiency"] == pytest.approx((0.12 + 0.033 + 0.2) / 1.0)
+    per_1000 = record["cpu_secs_per_1000_env_steps"]
+    assert per_1000 == pytest.approx(
+        {"actor": 0.15, "memory": 0.1, "learner": 0.2, "ps": 0.05, "all": 0.5}
+    )
+    assert record["rows_lost"] == {"experience": 7}
+    run.print_result(record)
+    text = capsys.readouterr().out
+    assert "rows lost: experience 7\n" in text
+    assert json_lines(text)[0]["efficiency"] == 0.353
+
+
+def test_wait_fractions_are_of_the_running_phase(tmp_path):
+    lines = [
+        {"phase": "starting", "waits": {"actor": 1.0}},
+        {"phase": "running", "waits": {"actor": 0.5, "learner": 0.1}},
+        {"phase": "running", "waits": {"actor": 0.1}},
+        {"phase": "stopping", "waits": {"actor": 1.0}},
+    ]
+    (tmp_path / "metrics").mkdir()
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "metrics" / "ps-0.jsonl").write_text(text)
+    assert run.wait_fractions(tmp_path) == pytest.approx({"actor": 0.3, "learner": 0.1})
+
+
+def test_a_failed_run_is_reported(tmp_path):
+    flags = argparse.Namespace(
+        config=str(tmp_path / "nowhere.gin"), gin_binding=[], num_actors=1, secs=1.0
+    )
+    with pytest.raises(RuntimeError, match="failed with exit code 2"):
+        run.whole_run(flags, tmp_path / "run")
+
+
+def left_behind() -> set[str]:
+    folders = pathlib.Path(tempfile.gettempdir()).glob("distrl-benchmark-*")
+    return {str(folder) for folder in folders}
+
+
+@pytest.mark.timeout(120)
+def test_a_whole_run(request, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    config = request.config.rootpath / "configs/apex/cartpole.gin"
+    arguments = ["distrl.benchmark.run", f"--config={config}", "--secs=3"]
+    arguments += ["--num_actors=1", "--part_secs=0.1", "--repeats=2"]
+    arguments += ["--gin_binding=ApexAgent.num_envs = 16"]
+    record = json_lines(output_of(arguments))[0]
+    assert record["stop_reason"].startswith("max_seconds")
+    assert record["env_steps"] > 0 and record["learner_steps"] > 0
+    assert record["env_steps_per_sec"] > 0 and record["running_secs"] >= 3
+    for key in ("cpu_secs_per_1000_env_steps", "cpu_secs"):
+        assert set(record[key]) == {"actor", "memory", "learner", "ps", "all"}
+        assert min(record[key].values()) > 0
+    assert set(record["wait_fractions"]) == {"actor", "memory", "learner"}
+    assert set(record["rows_lost"].values()) == {0}
+    assert record["parts"]["acting"]["num_envs"] == 16
+    assert 0 < record["efficiency"]
+    assert list(tmp_path.iterdir()) == []
+    assert not [p for p in psutil.process_iter() if belongs_to(p, tmp_path)]
+
+
+def belongs_to(process: psutil.Process, folder: pathlib.Path) -> bool:
+    try:
+        return process.pid != os.getpid() and any(
+            str(folder) in argument for argument in process.cmdline()
+        )
+    except psutil.Error:
+        return False

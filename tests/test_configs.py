@@ -1,0 +1,125 @@
+"""Every file under configs/ is valid and can take a learner step."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from distrl import configurables
+from distrl.core.errors import ConfigError
+from distrl.core.nests import map_nest
+from distrl.core.records import ReplayBatch, Transition, replay_batch_spec
+from distrl.learners.learning_session import LearningSession
+
+ROOT = pathlib.Path(__file__).resolve().parents[1] / "configs"
+CONFIGS = sorted(ROOT.rglob("*.gin"))
+ROWS = 4
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def named(path):
+    return str(path.relative_to(ROOT))
+
+
+def test_there_are_configs():
+    assert ROOT / "apex" / "cartpole.gin" in CONFIGS
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=named)
+def test_it_parses_and_describes_a_run_that_ends(path):
+    experiment = configurables.read_experiment(str(path))
+    assert experiment.run.stop.goal
+    settings = configurables.all_settings()
+    for line in path.read_text().splitlines():
+        key, equals, _ = line.partition(" = ")
+        if equals and not line.startswith("#"):
+            assert key.strip() in settings
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=named)
+def test_its_operative_text_describes_the_same_run(path, tmp_path):
+    configurables.read_experiment(str(path))
+    copy = tmp_path / "config.gin"
+    copy.write_text(configurables.operative_text())
+    settings = configurables.all_settings()
+    configurables.read_experiment(str(copy))
+    assert settings.items() <= configurables.all_settings().items()
+
+
+def random_batch(spec, rng):
+    """ROWS transitions that could come from a memory."""
+
+    def values(leaf):
+        shape = (ROWS, *leaf.shape)
+        if np.issubdtype(np.dtype(leaf.dtype), np.integer):
+            low = 0 if leaf.minimum is None else leaf.minimum
+            high = 2 if leaf.maximum is None else leaf.maximum
+            return rng.integers(low, high, shape, leaf.dtype, endpoint=True)
+        return rng.normal(size=shape).astype(leaf.dtype)
+
+    drawn = map_nest(values, replay_batch_spec(spec))
+    discount = np.full(ROWS, 0.97, np.float32)
+    transition = Transition(*drawn.transition)._replace(discount_t=discount)
+    return ReplayBatch(transition, np.ones(ROWS, np.float32), np.arange(ROWS))
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=named)
+def test_it_takes_one_learner_step(path):
+    agent = configurables.read_experiment(str(path)).agent
+    spec = agent.environment_spec()
+    session = LearningSession(agent.model, spec, seed=0)
+    before = session.parameters()
+    priorities, metrics = session.train(
+        random_batch(spec, np.random.default_rng(0)), measure=True
+    )
+    after = session.parameters()
+    session.close()
+    assert priorities.shape == (ROWS,) and np.isfinite(priorities).all()
+    assert np.isfinite(float(metrics["loss"]))
+    changed = [not np.array_equal(b, a) for b, a in zip(before, after, strict=True)]
+    assert any(changed)
+
+
+def bad(bindings):
+    path = str(ROOT / "apex" / "cartpole.gin")
+    return configurables.read_experiment(path, bindings)
+
+
+@pytest.mark.parametrize(
+    ("binding", "words"),
+    [
+        ("Replay.no_such_key = 1", "no_such_key"),
+        ("NoSuchThing.key = 1", "NoSuchThing"),
+        ("Replay.batch_size = 0", "Replay.batch_size.*0"),
+        ("Timeouts.heartbeat_secs = -1.0", "Timeouts.heartbeat_secs.*-1.0"),
+        ("Run.seed = -1", "Run.seed.*-1"),
+        ("StopConditions.max_env_steps = 0", "StopConditions.max_env_steps.*0"),
+        ("ApexAgent.num_envs = 0", "num_envs.*0"),
+        ("DQNModel.learning_rate = 0.0", "learning_rate.*0.0"),
+        ("Replay.batch_size = ", "cartpole.gin|line"),
+    ],
+)
+def test_a_bad_binding_is_a_config_error_by_name(binding, words):
+    with pytest.raises(ConfigError, match=words):
+        bad([binding])
+
+
+@pytest.mark.parametrize(
+    "name", ["CartPole-v99", "NoSuchEnvironment-v0", "no_such_module:Thing-v0"]
+)
+def test_an_unknown_environment_is_a_config_error_by_name(name):
+    agent = bad([f'gymnasium_environment.id = "{name}"']).agent
+    with pytest.raises(ConfigError, match=name):
+        agent.environment_spec()
+
+
+def test_a_missing_file_is_a_config_error_by_name():
+    with pytest.raises(ConfigError, match="nowhere.gin"):
+        configurables.read_experiment("nowhere.gin")
+
+
+def test_one_reading_leaves_nothing_for_the_next():
+    bad(["Replay.batch_size = 77", "mlp.hidden_sizes = (3,)"])
+    agent = bad([]).agent
+    assert agent.replay.batch_size == 256
