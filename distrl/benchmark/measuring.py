@@ -22,7 +22,7 @@ Record = dict[str, Any]
 #: CPU time in ns, by the part of the work that took it; only grows.
 Clocks = Callable[[], Mapping[str, int]]
 
-_END_SECS = 60.0  # for a child that was asked to end
+_END_SECS = 20.0  # for a child that was asked to end
 
 
 def process_clock() -> Mapping[str, int]:
@@ -140,7 +140,8 @@ def child(arguments: Sequence[str]) -> Iterator[subprocess.Popen]:
     """`python -m <arguments>` of this repository as a process that ends with the block.
 
     Its standard output is a pipe, its standard error ours. What still runs at the end
-    of the block gets SIGTERM and, a minute later, SIGKILL.
+    of the block gets SIGTERM, a while later a second one (at which the launcher ends at
+    once, not in order), and then SIGKILL.
     """
     root = pathlib.Path(distrl.__file__).parents[1]
     paths = filter(None, [str(root), os.environ.get("PYTHONPATH")])
@@ -159,11 +160,11 @@ def child(arguments: Sequence[str]) -> Iterator[subprocess.Popen]:
         try:
             yield process
         finally:
-            process.terminate()
-            try:
-                process.wait(_END_SECS)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            for end in (process.terminate, process.terminate, process.kill):
+                end()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_END_SECS)
+                    break
 
 
 def output_of(arguments: Sequence[str]) -> str:

@@ -97,9 +97,15 @@ class Task:
         if run_id:
             self._heartbeat.say(run_id=run_id)
         known = self.heartbeat.wait_for(
-            lambda: self._is_listed and bool(self.view.run_id or self.view.stopping),
+            lambda: (
+                self._gives_up
+                or (self._is_listed and bool(self.view.run_id or self.view.stopping))
+            ),
             self.timeouts.startup_secs + self.timeouts.heartbeat_secs,
         )
+        if self._gives_up:
+            self._say_last(state=run_state.DONE)
+            raise RunEnding(f"{self.signals.received} before the run had begun")
         if not known:
             raise PeerUnreachable("nobody gave the run an id: is learner 0 there?")
         self.heartbeat.check()
@@ -114,6 +120,12 @@ class Task:
             lambda: self.view.phase != run_state.STARTING,
             self.timeouts.startup_secs + self.timeouts.heartbeat_secs,
         )
+
+    @property
+    def _gives_up(self) -> bool:
+        """Whether a signal came that concerns, or has reached, nobody else."""
+        alone = self.job == "actor" or not self._is_listed
+        return bool(self.signals.received) and alone
 
     @property
     def _is_listed(self) -> bool:
@@ -277,8 +289,11 @@ class Task:
 
     def fail(self, message: str) -> None:
         """Tells ps 0, if it can still hear, that this task has failed."""
+        self._say_last(state=run_state.FAILED, message=message)
+
+    def _say_last(self, **words: Any) -> None:
         if self._heartbeat is not None:
-            self._heartbeat.say(state=run_state.FAILED, message=message)
+            self._heartbeat.say(**words)
             try:
                 self._heartbeat.stop(2.0)
             except Exception:  # noqa: BLE001  the cause is what counts

@@ -67,6 +67,10 @@ def make_agent(
     )
 
 
+class Killed(BaseException):
+    """Raised in a task to end it without a word, as SIGKILL would."""
+
+
 class LocalRun:
     """The tasks of one run as threads, each with what its program would do."""
 
@@ -125,6 +129,9 @@ class LocalRun:
         try:
             agent.run(task)
         except (RunEnding, RunFailed):
+            raise
+        except Killed:
+            task.heartbeat.stop()
             raise
         except BaseException as error:
             task.fail(f"{type(error).__name__}: {error}")

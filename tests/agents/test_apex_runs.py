@@ -6,7 +6,7 @@ import time
 
 import gymnasium
 import pytest
-from local_run import TIMEOUTS, cartpole, check_ledger, make_agent
+from local_run import TIMEOUTS, Killed, cartpole, check_ledger, make_agent
 
 from distrl.core.errors import RunEnding, RunFailed
 
@@ -242,3 +242,45 @@ def test_a_memory_that_is_missing_is_named(make_run):
     for name, error in errors.items():
         assert isinstance(error, RunFailed), (name, error)
         assert f"memory/0 ({run.cluster.memory[0]})" in str(error)
+
+
+class Fragile:
+    """Dies in its tenth call, then in every one."""
+
+    def __init__(self, function):
+        self.function, self.calls = function, 0
+
+    def __call__(self, *arguments):
+        self.calls += 1
+        if self.calls >= 10:
+            raise Killed
+        return self.function(*arguments)
+
+
+@pytest.mark.parametrize("job", ["actor", "memory", "learner"])
+def test_a_task_that_dies_ends_the_run_for_all_in_bounded_time(make_run, job):
+    class FragileAgent(type(make_agent())):
+        def make_actor(self, *arguments):
+            actor = super().make_actor(*arguments)
+            actor.step = Fragile(actor.step)
+            return actor
+
+        def make_memory(self, *arguments):
+            memory = super().make_memory(*arguments)
+            memory.serve = Fragile(memory.serve)
+            return memory
+
+        def make_learner(self, *arguments):
+            loop = super().make_learner(*arguments)
+            loop.step = Fragile(loop.step)
+            return loop
+
+    fragile = make_agent()
+    fragile.__class__ = FragileAgent
+    run = make_run(num_actors=1)
+    run.start(make_agent(), **{job: fragile})
+    errors = run.join(45.0)
+    assert isinstance(errors.pop(f"{job}/0"), Killed)
+    for name, error in errors.items():
+        assert isinstance(error, RunFailed), (name, error)
+        assert f"{job}/0 is lost" in str(error)

@@ -150,18 +150,3 @@ def test_channels():
         assert record["messages_per_sec"] > 0 and record["cpu_ratio"] > 0
         both = record["client_cpu_ms"] + record["owner_cpu_ms"]
         assert record["cpu_ms"] == pytest.approx(both, rel=1e-2)
-
-
-def fails(connection, *arguments):
-    raise OSError("planted")
-
-
-def test_a_dead_process_is_noticed_at_once(capfd):
-    with pytest.raises(RuntimeError, match="a process has died"):
-        with channels.running(waits) as owner, channels.running(fails) as client:
-            channels.collected(1, owner, client)
-    assert "planted" in capfd.readouterr().err
-
-
-def waits(connection, *arguments):
-    connection.recv()

@@ -2,7 +2,6 @@ import argparse
 import json
 import os
 import pathlib
-import tempfile
 
 import psutil
 import pytest
@@ -78,11 +77,6 @@ def test_a_failed_run_is_reported(tmp_path):
     )
     with pytest.raises(RuntimeError, match="failed with exit code 2"):
         run.whole_run(flags, tmp_path / "run")
-
-
-def left_behind() -> set[str]:
-    folders = pathlib.Path(tempfile.gettempdir()).glob("distrl-benchmark-*")
-    return {str(folder) for folder in folders}
 
 
 @pytest.mark.timeout(120)

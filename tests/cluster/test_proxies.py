@@ -242,6 +242,20 @@ def test_a_sender_towards_nobody_can_be_abandoned(bench):
     assert bench.books() == {"sent": 3, "received": 0, "lost": 3, "duplicates": 0}
 
 
+def test_lost_rows_are_not_in_the_totals_that_a_receiver_compares(bench, monkeypatch):
+    client = faked(bench, monkeypatch)
+    client.closed_for = (2,)
+    client.gate.set()
+    sender = bench.sender()
+    for values in [(1, 1), (2, 2, 2), (3,)]:
+        put(sender, *values)
+    sender.end()
+    sender.join(20)
+    headers = [message.header for message in client.messages]
+    assert [(h.sequence, h.total_rows) for h in headers] == [(1, 2), (3, 3), (4, 3)]
+    assert bench.books() == {"sent": 6, "received": 0, "lost": 3, "duplicates": 0}
+
+
 def test_refused_rows_are_in_the_books(bench):
     bench.receiver()
     bench.sender().refuse(5)
@@ -279,7 +293,7 @@ class FakeClient:
     def __init__(self, spec, failure=None):
         self.spec, self.failure = spec, failure
         self.opening, self.gate = threading.Event(), threading.Event()
-        self.messages = []
+        self.messages, self.closed_for = [], ()
         self.readiness = self
         self.incarnation = 1
 
@@ -291,7 +305,10 @@ class FakeClient:
         return self
 
     def put(self, components, timeout):
-        self.messages.append(self.spec.unpack(components))
+        message = self.spec.unpack(components)
+        if message.header.sequence in self.closed_for:
+            raise ChannelClosed("closed")
+        self.messages.append(message)
 
     def close(self):
         pass

@@ -24,6 +24,12 @@ QUICK = Timeouts(
 )
 
 
+def wait_until_listed(task, joining):
+    while task._heartbeat is None or not task._is_listed:
+        joining.check()
+        threading.Event().wait(0.02)
+
+
 def test_a_beat_survives_its_journey():
     beat = Beat(
         "actor", 3, 17, 4, totals={"env_steps": 5.0}, gauges={"x": [1, 2]}, config={}
@@ -105,6 +111,7 @@ def test_a_run_that_ends_before_it_has_an_id_lets_go_of_who_had_joined(cluster):
     cluster.start_ps()
     memory = cluster.task("memory")
     joining = StoppableThread("join", lambda stopping: memory.join({})).start()
+    wait_until_listed(memory, joining)
     memory.signals.received = "SIGINT"
     with pytest.raises(RunEnding, match="SIGINT at memory/0"):
         joining.join(20.0)
@@ -212,3 +219,29 @@ def test_ps_0_leaves_last(cluster):
     learner.leave()
     assert cluster.monitor.wait(10.0)
     assert cluster.monitor.stop_reason == "enough"
+
+
+@pytest.mark.parametrize("job", ["actor", "memory"])
+def test_a_signal_ends_the_wait_for_a_ps_that_is_not_there(cluster, job):
+    task = cluster.task(job)
+    joining = StoppableThread("join", lambda stopping: task.join({})).start()
+    task.signals.received = "SIGINT"
+    with pytest.raises(RunEnding, match="SIGINT"):
+        joining.join(8.0)
+
+
+def test_an_actor_that_leaves_while_it_joins_is_done(cluster):
+    cluster.start_ps()
+    memory, actor = cluster.task("memory"), cluster.task("actor")
+    joining = StoppableThread("join", lambda stopping: memory.join({})).start()
+    leaving = StoppableThread("join", lambda stopping: actor.join({})).start()
+    wait_until_listed(actor, leaving)
+    actor.signals.received = "SIGTERM"
+    with pytest.raises(RunEnding):
+        leaving.join(8.0)
+    assert memory.heartbeat.wait_for(
+        lambda: memory.view.members["actor/0"][2] == DONE, 10.0
+    )
+    assert not memory.view.stopping
+    cluster.task("learner").join({}, "a1")
+    joining.join(10.0)
