@@ -158,7 +158,8 @@ class RunState:
             self._look_at_stop_conditions(now)
             self._look_for_actors(now)
         if self.phase == STOPPING and self._all_gone(but="ps/"):
-            self.phase = FINISHED
+            if not self._awaits_somebody(now):
+                self.phase = FINISHED
 
     # What it decides.
 
@@ -230,6 +231,25 @@ class RunState:
         return all(
             member.state in GONE or name.startswith(but)
             for name, member in self.members.items()
+        )
+
+    def _awaits_somebody(self, now: float) -> bool:
+        """Whether tasks of a run that was stopped in its start-up are still on their
+        way: they would wait for ps 0, so it waits for them, to tell them."""
+        if (
+            self.running_since is not None
+            or now - self._started > self._timeouts.startup_secs
+            or now - (self.stopping_since or now) > self._timeouts.shutdown_secs
+        ):
+            return False
+        listed = [
+            f"{job}/{index}"
+            for job in ("ps", "memory", "learner")
+            for index in range(len(self._cluster.addresses(job)))
+        ]
+        actors = sum(name.startswith("actor/") for name in self.members)
+        return actors < self._cluster.num_actors or any(
+            name not in self.members for name in listed
         )
 
     @property

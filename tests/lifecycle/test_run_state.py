@@ -133,6 +133,20 @@ def test_a_stop_before_the_start_ends_the_run():
     assert run.state.phase == STOPPING and run.state.running_secs(run.now) == 0.0
     run.beat("memory/0", state=DONE)
     run.tick()
+    assert not run.state.may_leave  # others may be on their way
+    for name in TASKS:
+        run.beat(name)  # refused: the run is ending
+        run.tick()
+    assert run.state.may_leave
+
+
+def test_a_stop_before_the_start_does_not_wait_for_ever():
+    run = Run()
+    run.beat("memory/0", stop_request="SIGTERM at memory/0")
+    run.beat("memory/0", state=DONE)
+    run.live(30.0, ())
+    assert not run.state.may_leave
+    run.live(2.0, ())
     assert run.state.may_leave
 
 

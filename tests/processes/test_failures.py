@@ -149,3 +149,27 @@ def test_bad_input_is_one_clear_line(place, more, expected):
     text = place.text("memory-0.log")
     assert "Traceback" not in text
     assert expected in text.splitlines()[-1]
+
+
+@pytest.mark.timeout(100)
+def test_launcher_interrupted_during_start_up_ends_in_order(place):
+    launcher = place.launch("--num_actors=2")
+    last = place.run_dir / "logs" / "actor-1.log"
+    place.wait_until(last.exists, "tasks started")
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(50) in (0, 130), place.text("launcher.log")
+    place.check_nothing_left()
+
+
+@pytest.mark.timeout(100)
+def test_run_stopped_in_its_start_up_tells_those_who_come(place):
+    run = ByHand(place)
+    ps = run.start("ps")
+    place.wait_until(lambda: place.status().get("phase") == "starting", "ps 0 is up")
+    ps.send_signal(signal.SIGTERM)
+    others = [run.start(job) for job in ("memory", "learner", "actor")]
+    others.append(run.start("actor", 1))
+    for process in [*others, ps]:
+        assert process.wait(60) == 0
+    assert "the run is ending" in place.text("learner-0.log")
+    place.check_nothing_left()
