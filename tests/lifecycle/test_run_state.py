@@ -134,7 +134,7 @@ def test_a_stop_before_the_start_ends_the_run():
     run.beat("memory/0", state=DONE)
     run.tick()
     assert not run.state.may_leave  # others may be on their way
-    for name in TASKS:
+    for name in ("ps/0", "learner/0", "actor/0"):
         run.beat(name)  # refused: the run is ending
         run.tick()
     assert run.state.may_leave
