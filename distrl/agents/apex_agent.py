@@ -26,7 +26,6 @@ from distrl.memories.replay_memory import ReplayMemory
 from distrl.metrics.machine import memory_bytes
 from distrl.models.dqn import DQNModel
 
-
 log = logging.getLogger(__name__)
 
 

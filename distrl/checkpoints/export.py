@@ -11,13 +11,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from distrl.checkpoints.directories import publish_directory
-from distrl.checkpoints.local_session import local_session_config
 from distrl.checkpoints.policy import ActingModel
 from distrl.checkpoints.variables import (
     build_loading,
     parameter_specs,
     select_parameters,
 )
+from distrl.cluster.local_session import local_session_config
 from distrl.core.errors import ConfigError
 from distrl.core.specs import EnvironmentSpec, Nest, describe, leaves, named_leaves
 from distrl.networks.discrete import greedy_action

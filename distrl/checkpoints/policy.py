@@ -8,7 +8,6 @@ from typing import Protocol
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from distrl.checkpoints.local_session import local_callable, local_session_config
 from distrl.checkpoints.parameters import ParameterSpec
 from distrl.checkpoints.variables import (
     build_loading,
@@ -16,6 +15,7 @@ from distrl.checkpoints.variables import (
     parameter_specs,
     select_parameters,
 )
+from distrl.cluster.local_session import local_callable, local_session_config
 from distrl.core.nests import flatten_as
 from distrl.core.specs import EnvironmentSpec, Nest, leaves
 from distrl.networks.discrete import discrete_action, smallest_value

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from distrl.checkpoints.local_session import local_callable, local_session_config
 from distrl.checkpoints.parameters import ParameterSpec
 from distrl.checkpoints.variables import (
     build_loading,
     parameter_specs,
     select_parameters,
 )
+from distrl.cluster.local_session import local_callable, local_session_config
 from distrl.core.records import ReplayBatch
 from distrl.core.specs import EnvironmentSpec, leaves
 from distrl.models.dqn import DQNModel

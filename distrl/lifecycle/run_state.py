@@ -13,38 +13,17 @@ from collections import Counter
 from typing import Any
 
 from distrl.cluster.spec import ClusterSpec
+from distrl.lifecycle.beat import DONE, FAILED, JOINED, Beat
 from distrl.lifecycle.config_difference import difference, specs_of
 from distrl.lifecycle.settings import StopConditions, Timeouts
 
 log = logging.getLogger(__name__)
 
 STARTING, RUNNING, STOPPING, FINISHED = "starting", "running", "stopping", "finished"
-JOINED, DONE, LOST, FAILED, REFUSED = "joined", "done", "lost", "failed", "refused"
+LOST, REFUSED = "lost", "refused"
 GONE = (DONE, LOST, FAILED, REFUSED)
 ENDING = "the run is ending"  # why a late task is refused
 FAILURE = "failure: "  # how the stop reason of a failed run begins
-
-
-@dataclasses.dataclass
-class Beat:
-    """A task's own row. Totals are absolute: a repeated or lost beat does no harm."""
-
-    job: str
-    task: int
-    incarnation: int
-    number: int  # 1, 2, … of this incarnation
-    state: str = JOINED  # JOINED, DONE or FAILED
-    message: str = ""  # of a failure
-    progress: int = 0  # of the main loop
-    totals: dict[str, float] = dataclasses.field(default_factory=dict)
-    gauges: dict[str, Any] = dataclasses.field(default_factory=dict)
-    stop_request: str = ""
-    run_id: str = ""  # from learner 0
-    config: dict[str, str] | None = None  # with the first beats, until it is accepted
-
-    @property
-    def name(self) -> str:
-        return f"{self.job}/{self.task}"
 
 
 @dataclasses.dataclass

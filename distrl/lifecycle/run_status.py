@@ -49,7 +49,9 @@ class RunReporter:
         learner_steps = totals.get("learner_steps", 0)
         secs = state.running_secs(now)
         fraction = self._conditions.fraction(env_steps, learner_steps, secs)
-        memory = _sums(state, "memory", ("memory_size", "memory_capacity", "memory_gib"))
+        memory = _sums(
+            state, "memory", ("memory_size", "memory_capacity", "memory_gib")
+        )
         return {
             "phase": state.phase,
             "stop_reason": state.stop_reason,

@@ -68,7 +68,6 @@ class Timeouts:
                 f"{self.beat_period_secs} s, got {self.heartbeat_secs}"
             )
 
-
     def beat_secs(self, num_tasks: int, fast: bool = False) -> float:
         """Between two beats of a task; longer when there are so many tasks that ps 0
         would spend more than a fifth of a core on them (3 ms a beat)."""

@@ -14,7 +14,6 @@ from distrl.memories.experience_check import ExperienceCheck
 from distrl.memories.frame_store import FrameStore, write_ring
 from distrl.memories.timelines import Timelines
 
-
 _CHEAP_SLACK_BYTES = 1 << 24
 
 

@@ -12,6 +12,9 @@ from distrl.core.errors import RunEnding, RunFailed
 
 pytestmark = pytest.mark.timeout(60)
 
+# Under these, whoever waits in the farewell for somebody who is gone fails the test.
+PATIENT = dataclasses.replace(TIMEOUTS, shutdown_secs=50.0)
+
 
 def test_max_env_steps(make_run):
     run = make_run(max_env_steps=1500)
@@ -104,8 +107,7 @@ def test_an_actor_that_comes_while_the_run_ends_is_sent_away(make_run):
     run = make_run(max_env_steps=300)
     run.start(agent, learner=slow)
     memory = run.tasks["memory/0"]
-    run.wait_until(lambda: run.running() or memory.view.stopping)
-    run.wait_until(lambda: memory.view.stopping)
+    run.wait_until(lambda: memory._heartbeat is not None and memory.view.stopping)
     run.start(agent, ["actor/5"])
     with pytest.raises(RunEnding):
         run.threads["actor/5"].join(20.0)
@@ -146,6 +148,7 @@ def test_a_stop_while_actors_wait_for_the_limiter(make_run):
     def env_steps():
         return sum(actor.counters.get("env_steps") for actor in actors)
 
+    run.wait_until(lambda: env_steps() > 0)
     last = -1.0
     while last != env_steps():  # until nobody moves any more
         last = env_steps()
@@ -183,6 +186,19 @@ def test_an_actor_leaves_alone_while_the_run_goes_on(make_run):
     assert learner.view.phase == "running"
     run.tasks["learner/0"].signals.received = "SIGTERM"
     check_ledger(run.join_well())
+
+
+def test_an_actor_that_left_before_it_could_end_its_channels_is_not_awaited(make_run):
+    run = make_run(num_actors=1, timeouts=PATIENT, max_env_steps=300)
+    agent = make_agent()
+    run.start(agent, ["ps/0", "actor/1"])
+    leaving = run.tasks["actor/1"]
+    run.wait_until(lambda: leaving._heartbeat is not None and leaving._is_listed)
+    leaving.signals.received = "SIGTERM"
+    with pytest.raises(RunEnding):
+        run.threads.pop("actor/1").join(20.0)
+    run.start(agent, ["memory/0", "learner/0", "actor/0"])
+    check_ledger(run.join_well(40.0))
 
 
 class Breaking(gymnasium.Wrapper):
@@ -235,7 +251,7 @@ def test_a_learner_that_raises_ends_the_run_for_all(make_run):
 
 
 def test_a_memory_that_is_missing_is_named(make_run):
-    timeouts = dataclasses.replace(TIMEOUTS, startup_secs=8.0)
+    timeouts = dataclasses.replace(PATIENT, startup_secs=8.0)
     run = make_run(timeouts=timeouts)
     run.start(make_agent(), ["ps/0", "learner/0", "actor/0"])
     errors = run.join(40.0)
@@ -277,9 +293,9 @@ def test_a_task_that_dies_ends_the_run_for_all_in_bounded_time(make_run, job):
 
     fragile = make_agent()
     fragile.__class__ = FragileAgent
-    run = make_run(num_actors=1)
+    run = make_run(num_actors=1, timeouts=PATIENT)
     run.start(make_agent(), **{job: fragile})
-    errors = run.join(45.0)
+    errors = run.join(40.0)
     assert isinstance(errors.pop(f"{job}/0"), Killed)
     for name, error in errors.items():
         assert isinstance(error, RunFailed), (name, error)

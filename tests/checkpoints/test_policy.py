@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from distrl.checkpoints.local_session import local_callable, local_session_config
 from distrl.checkpoints.parameters import flatten_parameters, unflatten_parameters
 from distrl.checkpoints.policy import GreedyPolicy, LocalPolicy
 from distrl.core.errors import ConfigError
@@ -120,24 +119,6 @@ def test_arrays_need_not_be_contiguous(policy):
         np.testing.assert_allclose(policy.action_values(view), expected, rtol=1e-6)
 
 
-def test_a_callable_runs_targets_and_counts_its_arguments():
-    with tf.Graph().as_default():
-        x = tf.placeholder(tf.float32, [], "x")
-        total = tf.get_variable(
-            "t", [], initializer=tf.zeros_initializer(), use_resource=True
-        )
-        add = total.assign_add(x, read_value=False)
-        session = tf.Session(config=local_session_config())
-    session.run(total.initializer)
-    run = local_callable(session, [], [x], [add])
-    for number in (2, 3):
-        assert run(np.array(number, np.float32)) == []
-    assert session.run(total) == 5
-    with pytest.raises(ValueError, match="expected 1 arrays, got 2"):
-        run(np.zeros(()), np.zeros(()))
-    session.close()
-
-
 def test_the_leaves_of_a_nest_reach_their_places():
     spec = EnvironmentSpec(
         {"z": ArraySpec((1,), "float32"), "a": ArraySpec((1,), "float32")}, SPEC.action
@@ -173,14 +154,3 @@ def test_greedy_policy_refuses_what_it_cannot_use():
     continuous = SPEC._replace(action=ArraySpec((2,), "float32"))
     with pytest.raises(ConfigError, match="float32"):
         GreedyPolicy(LinearModel(), continuous, named(1))
-
-
-def test_local_session_config():
-    config = local_session_config(2)
-    assert config.intra_op_parallelism_threads == 2
-    assert config.inter_op_parallelism_threads == 1
-    assert config.experimental.executor_type == "SINGLE_THREADED_EXECUTOR"
-    assert config.device_count["GPU"] == 0
-    assert "GPU" not in local_session_config(gpu=True).device_count
-    with pytest.raises(ValueError, match="0"):
-        local_session_config(0)

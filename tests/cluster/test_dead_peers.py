@@ -20,7 +20,7 @@ from distrl.cluster.proxy_sender import ProxySender, SenderSettings
 from distrl.core.counters import Counters
 from distrl.core.errors import PeerUnreachable
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(120)  # the children load for 25 s on a busy machine
 
 
 @pytest.fixture(scope="module")

@@ -140,6 +140,11 @@ def test_the_leaf_that_does_not_fit_is_named(array, got):
         validate(spec, value, 1, "channel q")
 
 
+def test_a_missing_leading_axis_is_seen():
+    with pytest.raises(ValueError, match="behind 1 leading"):
+        validate(B, np.int64(1), 1, "x")
+
+
 def test_other_leaves_are_named():
     with pytest.raises(ValueError, match=r"what.*'a', 'b'.*'a', 'c'"):
         validate({"a": A, "b": A}, {"a": 1, "c": 2}, 1, "what")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
-from distrl.checkpoints.local_session import local_callable, local_session_config
+from distrl.cluster.local_session import local_callable, local_session_config
 from distrl.core.records import ReplayBatch, Transition
 from distrl.core.specs import ArraySpec, EnvironmentSpec, leaves
 from distrl.models.dqn import DQNModel

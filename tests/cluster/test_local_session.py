@@ -1,0 +1,36 @@
+"""Local sessions, and calls into them without the cost of `session.run`."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+
+from distrl.cluster.local_session import local_callable, local_session_config
+
+
+def test_a_callable_runs_targets_and_counts_its_arguments():
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [], "x")
+        total = tf.get_variable(
+            "t", [], initializer=tf.zeros_initializer(), use_resource=True
+        )
+        add = total.assign_add(x, read_value=False)
+        session = tf.Session(config=local_session_config())
+    session.run(total.initializer)
+    run = local_callable(session, [], [x], [add])
+    for number in (2, 3):
+        assert run(np.array(number, np.float32)) == []
+    assert session.run(total) == 5
+    with pytest.raises(ValueError, match="expected 1 arrays, got 2"):
+        run(np.zeros(()), np.zeros(()))
+    session.close()
+
+
+def test_local_session_config():
+    config = local_session_config(2)
+    assert config.intra_op_parallelism_threads == 2
+    assert config.inter_op_parallelism_threads == 1
+    assert config.experimental.executor_type == "SINGLE_THREADED_EXECUTOR"
+    assert config.device_count["GPU"] == 0
+    assert "GPU" not in local_session_config(gpu=True).device_count
+    with pytest.raises(ValueError, match="0"):
+        local_session_config(0)
