@@ -1,4 +1,4 @@
-"""Runs one task of a run: `python -m distrl.train --job_name=actor --task_index=0 …`."""
+"""One task of a run: `python -m distrl.train --job_name=actor --task_index=0 …`."""
 
 from __future__ import annotations
 
