@@ -21,7 +21,7 @@ from distrl.memories.replay_memory import ReplayMemory
 
 def experience_channel(spec: EnvironmentSpec) -> ChannelSpec:
     """Actors → memory j, hosted by memory j."""
-    return ChannelSpec("experience", experience_spec(spec), capacity=4)
+    return ChannelSpec("experience", experience_spec(spec), capacity=2)
 
 
 def batches_channel(spec: EnvironmentSpec) -> ChannelSpec:
@@ -50,7 +50,7 @@ class ApexMemory:
         self._replay = replay
         self._waiting: Message | None = None  # experience the limiter holds back
         self._open = False
-        self._experience = task.receiver(experience_channel(spec), capacity=2)
+        self._experience = task.receiver(experience_channel(spec), capacity=1)
         self._priorities = task.receiver(priorities_channel(), capacity=8)
         self._batches = task.sender(
             batches_channel(spec),
