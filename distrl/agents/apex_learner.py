@@ -16,6 +16,7 @@ from distrl.core.threads import Deadline
 from distrl.lifecycle.task import Task
 from distrl.models.dqn import DQNModel
 
+_PRIORITY_DELAY_SECS = 0.05  # priorities of several bundles share a message
 _MEASURE_SECS = 1.0  # between two measurements of loss and gradients
 
 
@@ -37,7 +38,7 @@ class ApexLearner(LearnerLoop):
 
     def open_channels(self) -> None:
         self._batches = self.task.receiver(batches_channel(self._spec), capacity=1)
-        settings = SenderSettings(capacity=4)
+        settings = SenderSettings(capacity=16, max_delay_secs=_PRIORITY_DELAY_SECS)
         self._priorities: list[ProxySender] = [
             self.task.sender(priorities_channel(), address, settings)
             for address in self.task.addresses("memory")
