@@ -77,6 +77,11 @@ class ApexLearner(LearnerLoop):
 
     def _send_priorities(self, message: Message, priorities: np.ndarray) -> None:
         rows = priorities.size
+        if not np.isfinite(priorities).all():
+            raise FloatingPointError(
+                f"TD errors that are not finite at learner step "
+                f"{self.session.learner_steps}: learning has diverged"
+            )
         update = PriorityUpdate(
             message.record.id[:rows],
             np.maximum(priorities, 1e-6),

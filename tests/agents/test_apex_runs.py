@@ -5,6 +5,7 @@ import threading
 import time
 
 import gymnasium
+import numpy as np
 import pytest
 from local_run import TIMEOUTS, Killed, cartpole, check_ledger, make_agent
 
@@ -226,6 +227,24 @@ def test_an_environment_that_raises_ends_the_run_for_all(make_run):
         assert isinstance(error, RunFailed), (name, error)
         assert "actor/0" in str(error) and "a broken world" in str(error)
     assert "a broken world" in run.summary()["stop_reason"]
+
+
+def test_learning_that_diverges_is_named_by_the_learner(make_run):
+    class DivergingAgent(type(make_agent())):
+        def make_learner(self, task, spec):
+            loop = super().make_learner(task, spec)
+            nothing = np.full(16, np.nan, np.float32)
+            loop.session.train = lambda batch, measure=False: (nothing, {})
+            return loop
+
+    diverging = make_agent()
+    diverging.__class__ = DivergingAgent
+    run = make_run()
+    run.start(make_agent(), learner=diverging)
+    errors = run.join(40.0)
+    assert isinstance(errors.pop("learner/0"), FloatingPointError)
+    for error in errors.values():
+        assert "learner/0" in str(error) and "diverged" in str(error)
 
 
 def test_a_learner_that_raises_ends_the_run_for_all(make_run):
