@@ -11,7 +11,7 @@ import numpy as np
 from distrl.checkpoints.policy import GreedyPolicy
 from distrl.cluster.channel import Address
 from distrl.cluster.parameter_store import ParameterStore
-from distrl.core import seeds, specs
+from distrl.core import seeds
 from distrl.core.errors import RunFailed
 from distrl.core.specs import EnvironmentSpec
 from distrl.environments.vector_environment import VectorEnvironment
@@ -117,11 +117,6 @@ class ActorLearnerAgent(abc.ABC):
             reporter.close()
         if monitor.stop_reason.startswith(run_state.FAILURE):
             raise RunFailed(monitor.stop_reason)
-
-
-def described(spec: EnvironmentSpec) -> dict[str, str]:
-    """The spec as texts that must agree in all tasks."""
-    return {key: str(text) for key, text in specs.describe(spec).items()}
 
 
 def parameter_store(task: Task, name: str = "parameters") -> ParameterStore:

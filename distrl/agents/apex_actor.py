@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,14 @@ from distrl.metrics.episode_statistics import EpisodeStatistics
 from distrl.models.dqn import DQNModel
 
 log = logging.getLogger(__name__)
+
+
+class _Part(NamedTuple):
+    """The slots whose streams go to one memory."""
+
+    memory: int
+    slots: np.ndarray
+    accumulator: NStepAccumulator
 
 
 class ApexActor:
@@ -52,14 +61,19 @@ class ApexActor:
         )
         memories = len(task.cluster.memory)
         owners = (np.arange(number) + task.index) % memories
-        self._slots = [np.flatnonzero(owners == memory) for memory in range(memories)]
-        self._accumulators = [
-            NStepAccumulator(
-                spec, slots.size, acting.n_step, acting.discount, acting.block_length
+        self._parts = [
+            _Part(
+                int(memory),
+                slots := np.flatnonzero(owners == memory),
+                NStepAccumulator(
+                    spec,
+                    slots.size,
+                    acting.n_step,
+                    acting.discount,
+                    acting.block_length,
+                ),
             )
-            if slots.size
-            else None
-            for slots in self._slots
+            for memory in np.unique(owners)
         ]
         self._statistics = EpisodeStatistics()
         self._evaluation = evaluation_environment
@@ -86,14 +100,14 @@ class ApexActor:
             self._count_episodes(step)
 
     def _remember(self, observation: Nest, decision: Decision, step: VectorStep) -> int:
-        rows = 0
-        for slots, accumulator in zip(self._slots, self._accumulators, strict=True):
-            if accumulator is not None:
-                part = (observation, *decision, *step[1:4])
-                if len(self._slots) > 1:
-                    part = map_nest(lambda array, s=slots: array[s], part)
-                rows += accumulator.add(*part)
-        return rows
+        row = (observation, *decision, *step[1:4])
+        return sum(part.accumulator.add(*self._of(part, row)) for part in self._parts)
+
+    def _of(self, part: _Part, row: Nest) -> Nest:
+        """What belongs to the slots of one memory, of arrays `[N, ...]`."""
+        if len(self._parts) == 1:
+            return row
+        return map_nest(lambda array: array[part.slots], row)
 
     def _count_episodes(self, step: VectorStep) -> None:
         ended = step.info["_episode_return"]
@@ -104,19 +118,14 @@ class ApexActor:
         self._task.gauges["mean_length"] = self._statistics.mean_length
 
     def shipments(self) -> Iterator[Shipment]:
-        for memory, accumulator in enumerate(self._accumulators):
-            if accumulator is not None and accumulator.ready:
-                yield Shipment(memory, *accumulator.take())
+        for part in self._parts:
+            if part.accumulator.ready:
+                yield Shipment(part.memory, *part.accumulator.take())
 
     def flush(self) -> Iterator[Shipment]:
-        value_max = self._policy.decide(self._observation).value_max
-        for memory, accumulator in enumerate(self._accumulators):
-            if accumulator is not None:
-                slots = self._slots[memory]
-                observation = map_nest(lambda a, s=slots: a[s], self._observation)
-                yield Shipment(
-                    memory, *accumulator.flush(observation, value_max[slots])
-                )
+        row = (self._observation, self._policy.decide(self._observation).value_max)
+        for part in self._parts:
+            yield Shipment(part.memory, *part.accumulator.flush(*self._of(part, row)))
 
     def evaluate(self) -> None:
         """Greedy episodes of the parameters of this moment. The best parameters so

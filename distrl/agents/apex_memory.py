@@ -49,7 +49,6 @@ class ApexMemory:
         self._task, self._memory, self._limiter = task, memory, limiter
         self._replay = replay
         self._waiting: Message | None = None  # experience the limiter holds back
-        self._open = False
         self._experience = task.receiver(experience_channel(spec), capacity=1)
         self._priorities = task.receiver(priorities_channel(), capacity=8)
         self._batches = task.sender(

@@ -11,7 +11,6 @@ import numpy as np
 
 from distrl.agents.actor_learner_agent import (
     ActorLearnerAgent,
-    described,
     leave,
     parameter_store,
 )
@@ -19,6 +18,7 @@ from distrl.agents.learner_loop import LearnerLoop
 from distrl.cluster.messages import Message
 from distrl.cluster.parameter_store import ParameterPuller
 from distrl.cluster.proxy_sender import ProxySender
+from distrl.core import specs
 from distrl.core.errors import PeerUnreachable
 from distrl.core.specs import EnvironmentSpec, Nest
 from distrl.core.threads import Deadline
@@ -109,7 +109,7 @@ class AsyncAgent(ActorLearnerAgent):
     def run_memory(self, task: Task) -> None:
         spec = self.environment_spec()
         self.check(spec, task)
-        task.join(described(spec))
+        task.join(specs.describe(spec))
         memory = self.make_memory(task, spec)
         while not task.should_stop:
             task.heartbeat.progress += 1
@@ -123,7 +123,7 @@ class AsyncAgent(ActorLearnerAgent):
         spec = self.environment_spec()
         self.check(spec, task)
         loop = self.make_learner(task, spec)
-        loop.join(described(spec))
+        loop.join(specs.describe(spec))
         while not task.should_stop:
             task.heartbeat.progress += 1
             loop.step(_IDLE_SECS)
@@ -135,7 +135,7 @@ class AsyncAgent(ActorLearnerAgent):
         with environment:
             spec = environment.spec
             self.check(spec, task)
-            task.join(described(spec))
+            task.join(specs.describe(spec))
             senders = self.make_senders(task, spec)
             actor = self.make_actor(task, spec, environment)
             puller = ParameterPuller(

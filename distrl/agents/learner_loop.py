@@ -125,19 +125,12 @@ class LearnerLoop(abc.ABC):
         found = self._best_store.read()
         if found is None or view.best_return < self._best_return:
             return
-        specs = self.session.parameter_specs
-        named = dict(
-            zip(
-                [s.name for s in specs],
-                unflatten_parameters(found[1], specs),
-                strict=True,
-            )
-        )
+        arrays = unflatten_parameters(found[1], self.session.parameter_specs)
         counters = self._counters() | {
             "parameter_version": found[0],
             "evaluation_return": view.best_return,
         }
-        self._checkpoints.save_named(BEST, named, counters)
+        self._checkpoints.save_named(BEST, self.session.named(arrays), counters)
         self._best_version, self._best_return = found[0], view.best_return
 
     def finish(self) -> None:
@@ -162,8 +155,7 @@ class LearnerLoop(abc.ABC):
         log.info("ledger: %s", json.dumps(task.view.totals))
 
     def _export(self) -> None:
-        names = [spec.name for spec in self.session.parameter_specs]
-        parameters = dict(zip(names, self.session.parameters(), strict=True))
+        parameters = self.session.named(self.session.parameters())
         try:
             export_saved_model(
                 self._model, self._spec, parameters, self.task.run_dir / "export"

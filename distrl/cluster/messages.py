@@ -25,6 +25,29 @@ class Producer(NamedTuple):
     def __str__(self) -> str:
         return f"{self.job}/{self.task}"
 
+    def header(
+        self,
+        kind: int,
+        sequence: int,
+        rows: int,
+        total_rows: int,
+        version: int = -1,
+        round: int = -1,
+    ) -> Header:
+        """The header of one of its messages."""
+        job = JOBS.index(self.job)
+        return Header(
+            kind,
+            job,
+            self.task,
+            self.incarnation,
+            sequence,
+            rows,
+            total_rows,
+            version,
+            round,
+        )
+
 
 class Header(NamedTuple):
     """The int64 vector in front of every message."""

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from distrl.cluster.channel import Address, ChannelClient
-from distrl.cluster.messages import DATA, END, ChannelSpec, Header, Producer
-from distrl.cluster.spec import JOBS
+from distrl.cluster.messages import DATA, END, ChannelSpec, Producer
 from distrl.core import specs
 from distrl.core.counters import Counters
 from distrl.core.errors import ChannelClosed, PeerUnreachable
@@ -224,16 +223,8 @@ class ProxySender:
     ) -> None:
         self._sequence += 1
         self._total_rows += rows
-        header = Header(
-            kind,
-            JOBS.index(self._producer.job),
-            self._producer.task,
-            self._producer.incarnation,
-            self._sequence,
-            rows,
-            self._total_rows,
-            version,
-            round,
+        header = self._producer.header(
+            kind, self._sequence, rows, self._total_rows, version, round
         )
         self._counters.add(f"sent/{self.spec.name}", rows)
         if not self._deliver(self.spec.pack(header, record)):

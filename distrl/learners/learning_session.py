@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,11 @@ class LearningSession:
     def parameters(self) -> list[np.ndarray]:
         """The online parameters, in the order of `parameter_specs`."""
         return self._parameters()
+
+    def named(self, parameters: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Parameters in the order of `parameter_specs`, by their names."""
+        names = [spec.name for spec in self.parameter_specs]
+        return dict(zip(names, parameters, strict=True))
 
     def state(self) -> dict[str, np.ndarray]:
         """Every variable by its name."""

@@ -14,8 +14,7 @@ import tensorflow.compat.v1 as tf
 
 from distrl.cluster import sessions
 from distrl.cluster.channel import Address, ChannelClient, read_text, text_variable
-from distrl.cluster.messages import DATA, ChannelSpec, Header, Producer
-from distrl.cluster.spec import JOBS
+from distrl.cluster.messages import DATA, ChannelSpec, Producer
 from distrl.core.errors import (
     ChannelClosed,
     PeerUnreachable,
@@ -195,17 +194,7 @@ class Heartbeat:
                 **fields,
             )
             beat = self._beat
-        header = Header(
-            DATA,
-            JOBS.index(beat.job),
-            beat.task,
-            beat.incarnation,
-            number,
-            1,
-            number,
-            -1,
-            -1,
-        )
+        header = self._producer.header(DATA, number, rows=1, total_rows=number)
         components = BEATS.pack(header, encode(beat))
         timeout = min(5.0, self._timeouts.heartbeat_secs / 2)
         link.put(components, timeout)

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from distrl.cluster.spec import ClusterSpec
+from distrl.cluster.spec import SERVING_JOBS, ClusterSpec
 from distrl.lifecycle.beat import DONE, FAILED, JOINED, Beat
 from distrl.lifecycle.config_difference import difference, specs_of
 from distrl.lifecycle.settings import StopConditions, Timeouts
@@ -158,13 +158,20 @@ class RunState:
     def missing(self) -> list[str]:
         """The listed tasks (and an actor, and a run id) that are not there yet."""
         names = [
-            f"{job}/{index} ({address})"
-            for job in ("ps", "memory", "learner")
-            for index, address in enumerate(self._cluster.addresses(job))
-            if not self._has_joined(f"{job}/{index}")
+            f"{name} ({address})"
+            for name, address in self._listed().items()
+            if not self._has_joined(name)
         ]
         names += [] if self._num_actors() else ["an actor"]
         return names + ([] if self.run_id else ["a run id (learner/0 brings it)"])
+
+    def _listed(self) -> dict[str, str]:
+        """The tasks that the cluster lists, and their addresses."""
+        return {
+            f"{job}/{index}": address
+            for job in SERVING_JOBS
+            for index, address in enumerate(self._cluster.addresses(job))
+        }
 
     def _has_joined(self, name: str) -> bool:
         return name in self.members and self.members[name].state == JOINED
@@ -221,14 +228,9 @@ class RunState:
             or now - (self.stopping_since or now) > self._timeouts.shutdown_secs
         ):
             return False
-        listed = [
-            f"{job}/{index}"
-            for job in ("ps", "memory", "learner")
-            for index in range(len(self._cluster.addresses(job)))
-        ]
         actors = sum(name.startswith("actor/") for name in self.members)
         return actors < self._cluster.num_actors or any(
-            name not in self.members for name in listed
+            name not in self.members for name in self._listed()
         )
 
     @property

@@ -13,6 +13,7 @@ from distrl.lifecycle.run_state import RunState
 from distrl.lifecycle.settings import StopConditions
 from distrl.metrics.json_lines import JsonLinesWriter
 from distrl.metrics.tensorboard import TensorBoardWriter
+from distrl.metrics.timers import Rate
 
 _TENSORBOARD_SECS = 5.0
 
@@ -25,7 +26,7 @@ class RunReporter:
         self._lines = JsonLinesWriter(run_dir / "metrics" / "ps-0.jsonl")
         self._events = TensorBoardWriter(run_dir / "tensorboard")
         self._next_event = Deadline(0.0)
-        self._last: tuple[float, dict[str, float]] | None = None
+        self._rates = {key: Rate() for key in ("env_steps", "learner_steps")}
 
     def __call__(self, state: RunState) -> None:
         status = self.status(state, time.monotonic())
@@ -62,7 +63,10 @@ class RunReporter:
             "env_steps": env_steps,
             "learner_steps": learner_steps,
             "episodes": totals.get("episodes", 0),
-            **self._rates(totals, now),
+            **{
+                f"{key}_per_sec": rate.read(totals.get(key, 0))
+                for key, rate in self._rates.items()
+            },
             "mean_return": _mean(state, "actor", "mean_return"),
             "evaluation_return": state.gauge("evaluation_return"),
             **memory,
@@ -70,19 +74,8 @@ class RunReporter:
             "waits": _waits(state),
         }
 
-    def _rates(self, totals: dict[str, float], now: float) -> dict[str, float]:
-        keys = ("env_steps", "learner_steps")
-        then, before = self._last or (now, totals)
-        if self._last is None or now - then >= 1.0:
-            self._last = (now, dict(totals))
-        secs = max(now - then, 1e-9)
-        return {
-            f"{key}_per_sec": (totals.get(key, 0) - before.get(key, 0)) / secs
-            for key in keys
-        }
 
-
-_LEARNING = ("loss", "mean_q", "gradient_norm", "publishes")
+_LEARNING = ("loss", "mean_q", "gradient_norm")
 
 
 def _gauges(state: RunState, job: str) -> dict[str, Any]:
