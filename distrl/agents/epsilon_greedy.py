@@ -10,6 +10,7 @@ import numpy as np
 from distrl.checkpoints.parameters import unflatten_parameters
 from distrl.checkpoints.policy import LocalPolicy
 from distrl.core.specs import Nest
+from distrl.networks.discrete import smallest_value
 
 
 class Decision(NamedTuple):
@@ -31,7 +32,7 @@ class EpsilonGreedy:
         seed: np.random.SeedSequence,
     ):
         self._policy = policy
-        self._first_action = int(action_spec.minimum)
+        self._first_action = smallest_value(action_spec)
         self._dtype = action_spec.dtype
         self._epsilons = np.asarray(epsilons)
         self._rows = np.arange(len(epsilons))
