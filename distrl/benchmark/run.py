@@ -1,9 +1,12 @@
 """What a whole run costs: `python -m distrl.benchmark.run --config=FILE --secs=60`.
 
 A run of the configuration on this machine, for --secs behind its start-up, at its own
-samples_per_insert, with its own evaluations, in a folder that is removed afterwards.
-Then the parts of the same work, each alone in a process of its own: `acting`, with the
-parameters that the run ended with, `replaying` and `learning`.
+samples_per_insert, without evaluations, in a folder that is removed afterwards. Then
+the parts of the same work without run, network and queue: `acting`, with the parameters
+that the run ended with, `replaying` and `learning`. First one at a time on the idle
+machine ("alone"), then as many processes at once as the run had ("together"): what
+shares cores and caches pays more CPU for the same work, and the difference between the
+two is the machine's, not distrl's.
 
   env_steps_per_sec, learner_steps_per_sec  of the time that the run was running
   cpu_secs_per_1000_env_steps  by job and in all, start-up excluded, farewell included
@@ -11,7 +14,9 @@ parameters that the run ended with, `replaying` and `learning`.
   wait_fractions               by job, mean over the run: the share of time in waiting
   rows_lost                    by channel
   alone_cpu_secs               by job: CPU that the same work takes in the parts alone
+  together_cpu_secs            by job: the same, of the parts together
   efficiency                   alone_cpu_secs in all ÷ CPU of the whole run, ps included
+  efficiency_together          together_cpu_secs in all ÷ the same
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ import pathlib
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -39,12 +45,18 @@ from distrl.benchmark.measuring import (
 )
 
 JOBS = ("actor", "memory", "learner", "ps")
-_STOP = ("max_env_steps = None", "max_learner_steps = None", "target_return = None")
+_NEVER_SECS = 1e9
+_BINDINGS = (
+    "StopConditions.max_env_steps = None",
+    "StopConditions.max_learner_steps = None",
+    "StopConditions.target_return = None",
+    f"Acting.evaluation_period_secs = {_NEVER_SECS}",
+)
 
 
 def whole_run(flags: argparse.Namespace, run_dir: pathlib.Path) -> Record:
     """The summary of a run. Raises RuntimeError when it fails."""
-    bindings = [*flags.gin_binding, *(f"StopConditions.{line}" for line in _STOP)]
+    bindings = [*flags.gin_binding, *_BINDINGS]
     bindings.append(f"StopConditions.max_seconds = {flags.secs}")
     arguments = ["launch.local", flags.config, f"--run_dir={run_dir}"]
     arguments += ["--no_final_evaluation", f"--num_actors={flags.num_actors}"]
@@ -66,22 +78,40 @@ def wait_fractions(run_dir: pathlib.Path) -> dict[str, float]:
     return {job: float(np.mean(found)) for job, found in shares.items() if found}
 
 
-def parts(
+def part_programs(
     flags: argparse.Namespace, run_dir: pathlib.Path, summary: Record
-) -> dict[str, Record]:
-    """What each part measures alone, by its name. Raises RuntimeError."""
+) -> dict[str, list[str]]:
+    """The arguments of the program of each part, by its name."""
     shared = [f"--config={flags.config}", f"--secs={flags.part_secs}"]
     shared += [f"--repeats={flags.repeats}"]
     shared += [f"--gin_binding={binding}" for binding in flags.gin_binding]
     checkpoint = newest_checkpoint(run_dir)
-    programs = {
+    own = {
         "acting": [] if checkpoint is None else [f"--checkpoint={checkpoint}"],
         "replaying": [f"--rows={max(1, summary['rows']['inserted'])}"],
         "learning": [],
     }
+    return {name: [f"distrl.benchmark.{name}", *shared, *own[name]] for name in own}
+
+
+def parts_alone(programs: Mapping[str, Sequence[str]]) -> dict[str, Record]:
+    """What each part measures on the idle machine, by its name. Raises RuntimeError."""
+    return {name: json_lines(output_of(run))[0] for name, run in programs.items()}
+
+
+def parts_together(
+    programs: Mapping[str, Sequence[str]], num_actors: int
+) -> dict[str, Record]:
+    """What the parts measure when all run at once, acting `num_actors` times, by name.
+
+    Of the actors, the first one counts. Raises RuntimeError.
+    """
+    extra = [programs["acting"]] * (num_actors - 1)
+    with futures.ThreadPoolExecutor(len(programs) + len(extra)) as pool:
+        outputs = list(pool.map(output_of, [*programs.values(), *extra]))
     return {
-        name: json_lines(output_of([f"distrl.benchmark.{name}", *shared, *own]))[0]
-        for name, own in programs.items()
+        name: json_lines(text)[0]
+        for name, text in zip(programs, outputs, strict=False)  # ahead of the extra
     }
 
 
@@ -91,32 +121,36 @@ def newest_checkpoint(run_dir: pathlib.Path) -> pathlib.Path | None:
     return CheckpointStore(run_dir / "checkpoints").newest()
 
 
-def alone_cpu_secs(summary: Record, measured: Mapping[str, Record]) -> dict[str, float]:
-    """By job, the CPU seconds of the run's work at the costs of the parts alone."""
+def cpu_secs_of_parts(
+    summary: Record, measured: Mapping[str, Record]
+) -> dict[str, float]:
+    """By job and in all, the CPU seconds of the run's work at the parts' costs."""
     rows, replaying = summary["rows"], measured["replaying"]
     memory_us = (
         rows["inserted"] * replaying["insert_cpu_us"]
         + rows["sampled"] * replaying["sample_cpu_us"]
         + rows["trained"] * replaying["update_cpu_us"]
     )
-    return {
+    costs = {
         "actor": summary["env_steps"] * measured["acting"]["cpu_ms"] / 1e6,
         "memory": memory_us / 1e6,
         "learner": summary["learner_steps"] * measured["learning"]["cpu_ms"] / 1e3,
     }
+    return {**costs, "all": sum(costs.values())}
 
 
 def result(
     flags: argparse.Namespace,
     summary: Record,
     waits: Mapping[str, float],
-    measured: Mapping[str, Record],
+    alone: Mapping[str, Record],
+    together: Mapping[str, Record],
 ) -> Record:
     """The record that is printed."""
     cpu = {job: cost["steady"] for job, cost in summary["cpu_secs"].items()}
     cpu["all"] = sum(cpu.values())
-    alone = alone_cpu_secs(summary, measured)
-    alone["all"] = sum(alone.values())
+    alone_cpu = cpu_secs_of_parts(summary, alone)
+    together_cpu = cpu_secs_of_parts(summary, together)
     thousands = max(summary["env_steps"], 1) / 1000
     copied = ("stop_reason", "running_secs", "env_steps", "learner_steps")
     rates = ("env_steps_per_sec", "learner_steps_per_sec", "samples_per_insert")
@@ -130,9 +164,11 @@ def result(
         "start_up_cpu_secs": {j: c["start_up"] for j, c in summary["cpu_secs"].items()},
         "wait_fractions": dict(waits),
         "rows_lost": {n: rows["lost"] for n, rows in summary["channels"].items()},
-        "alone_cpu_secs": alone,
-        "efficiency": alone["all"] / max(cpu["all"], 1e-9),
-        "parts": dict(measured),
+        "alone_cpu_secs": alone_cpu,
+        "together_cpu_secs": together_cpu,
+        "efficiency": alone_cpu["all"] / max(cpu["all"], 1e-9),
+        "efficiency_together": together_cpu["all"] / max(cpu["all"], 1e-9),
+        "parts": {"alone": dict(alone), "together": dict(together)},
     }
 
 
@@ -142,7 +178,8 @@ def print_result(record: Record) -> None:
     single = [k for k, v in short.items() if not isinstance(v, list | Mapping)]
     print(table([{"": key, "value": short[key]} for key in single]), end="\n\n")
     columns = (
-        *("cpu_secs_per_1000_env_steps", "cpu_secs", "alone_cpu_secs"),
+        *("cpu_secs_per_1000_env_steps", "cpu_secs"),
+        *("alone_cpu_secs", "together_cpu_secs"),
         *("start_up_cpu_secs", "wait_fractions"),
     )
     rows: list[dict[str, Any]] = [
@@ -162,8 +199,10 @@ def measure(flags: argparse.Namespace) -> Record:
     with tempfile.TemporaryDirectory(prefix="distrl-benchmark-") as folder:
         run_dir = pathlib.Path(folder) / "run"
         summary = whole_run(flags, run_dir)
-        measured = parts(flags, run_dir, summary)
-        return result(flags, summary, wait_fractions(run_dir), measured)
+        programs = part_programs(flags, run_dir, summary)
+        alone = parts_alone(programs)
+        together = parts_together(programs, flags.num_actors)
+        return result(flags, summary, wait_fractions(run_dir), alone, together)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -31,21 +31,24 @@ MEASURED = {
     "replaying": {"insert_cpu_us": 10.0, "sample_cpu_us": 2.0, "update_cpu_us": 1.0},
     "learning": {"cpu_ms": 4.0},
 }
+TOGETHER = {**MEASURED, "acting": {"cpu_ms": 120.0}}
 
 
-def test_alone_is_the_cost_of_each_part_times_its_work():
-    assert run.alone_cpu_secs(SUMMARY, MEASURED) == pytest.approx(
+def test_the_same_work_is_the_cost_of_each_part_times_its_work():
+    assert run.cpu_secs_of_parts(SUMMARY, MEASURED) == pytest.approx(
         {
             "actor": 2 * 0.060,
             "memory": 1000 * 10e-6 + 8000 * 2e-6 + 7000 * 1e-6,
             "learner": 50 * 0.004,
+            "all": 0.12 + 0.033 + 0.2,
         }
     )
 
 
 def test_result_leaves_out_the_start_up(capsys):
     flags = argparse.Namespace(config="a.gin", gin_binding=[], num_actors=2)
-    record = run.result(flags, SUMMARY, {"actor": 0.25}, MEASURED)
+    record = run.result(flags, SUMMARY, {"actor": 0.25}, MEASURED, TOGETHER)
+    assert record["efficiency_together"] == pytest.approx(0.24 + 0.033 + 0.2)
     assert record["efficiency"] == pytest.approx((0.12 + 0.033 + 0.2) / 1.0)
     per_1000 = record["cpu_secs_per_1000_env_steps"]
     assert per_1000 == pytest.approx(
@@ -95,8 +98,9 @@ def test_a_whole_run(request, tmp_path, monkeypatch):
         assert min(record[key].values()) > 0
     assert set(record["wait_fractions"]) == {"actor", "memory", "learner"}
     assert set(record["rows_lost"].values()) == {0}
-    assert record["parts"]["acting"]["num_envs"] == 16
+    assert record["parts"]["together"]["acting"]["num_envs"] == 16
     assert 0 < record["efficiency"]
+    assert 0 < record["efficiency_together"]
     assert list(tmp_path.iterdir()) == []
     assert not [p for p in psutil.process_iter() if belongs_to(p, tmp_path)]
 
