@@ -6,7 +6,8 @@ the parts of the same work without run, network and queue: `acting`, with the pa
 that the run ended with, `replaying` and `learning`. First one at a time on the idle
 machine ("alone"), then as many processes at once as the run had ("together"): what
 shares cores and caches pays more CPU for the same work, and the difference between the
-two is the machine's, not distrl's.
+two is the machine's, not distrl's. A shared machine may change its speed within a
+minute: --rounds repeats all of it, and the round of median efficiency is printed.
 
   env_steps_per_sec, learner_steps_per_sec  of the time that the run was running
   cpu_secs_per_1000_env_steps  by job and in all, start-up excluded, farewell included
@@ -17,6 +18,7 @@ two is the machine's, not distrl's.
   together_cpu_secs            by job: the same, of the parts together
   efficiency                   alone_cpu_secs in all ÷ CPU of the whole run, ps included
   efficiency_together          together_cpu_secs in all ÷ the same
+  rounds                       the two efficiencies of each round
 """
 
 from __future__ import annotations
@@ -175,7 +177,7 @@ def result(
 def print_result(record: Record) -> None:
     """Two tables for people, then one JSON line."""
     short = rounded(record)
-    single = [k for k, v in short.items() if not isinstance(v, list | Mapping)]
+    single = [k for k, v in short.items() if not isinstance(v, list | tuple | Mapping)]
     print(table([{"": key, "value": short[key]} for key in single]), end="\n\n")
     columns = (
         *("cpu_secs_per_1000_env_steps", "cpu_secs"),
@@ -189,13 +191,13 @@ def print_result(record: Record) -> None:
     print(table(rows), end="\n\n")
     lost = ", ".join(f"{name} {rows}" for name, rows in short["rows_lost"].items())
     print(f"rows lost: {lost}")
+    for alone, together in record.get("rounds", ()):
+        print(f"a round: efficiency {alone:.2f}, together {together:.2f}")
     print(json.dumps(short))
 
 
-def measure(flags: argparse.Namespace) -> Record:
+def measure_round(flags: argparse.Namespace) -> Record:
     """The record of a run and its parts. Raises RuntimeError, ValueError."""
-    check_repeats(flags.secs, 1)
-    check_repeats(flags.part_secs, flags.repeats)
     with tempfile.TemporaryDirectory(prefix="distrl-benchmark-") as folder:
         run_dir = pathlib.Path(folder) / "run"
         summary = whole_run(flags, run_dir)
@@ -205,12 +207,23 @@ def measure(flags: argparse.Namespace) -> Record:
         return result(flags, summary, wait_fractions(run_dir), alone, together)
 
 
+def measure(flags: argparse.Namespace) -> Record:
+    """The round of median efficiency. Raises RuntimeError, ValueError."""
+    check_repeats(flags.secs, flags.rounds)
+    check_repeats(flags.part_secs, flags.repeats)
+    rounds = [measure_round(flags) for _ in range(flags.rounds)]
+    rounds.sort(key=lambda record: record["efficiency"])
+    both = [(r["efficiency"], r["efficiency_together"]) for r in rounds]
+    return {**rounds[len(rounds) // 2], "rounds": both}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = configured.parser(__doc__, secs=60.0)
     parser.add_argument("--num_actors", type=int, default=2, help="default 2")
     parser.add_argument(
         "--part_secs", type=float, default=10.0, help="of each part alone, default 10"
     )
+    parser.add_argument("--rounds", type=int, default=1, help="default 1")
     flags = parser.parse_args(arguments)
     end_on_sigterm()
     try:

@@ -61,6 +61,19 @@ def test_result_leaves_out_the_start_up(capsys):
     assert json_lines(text)[0]["efficiency"] == 0.353
 
 
+def test_the_round_of_median_efficiency_counts(monkeypatch):
+    efficiencies = iter([0.9, 0.2, 0.5])
+    monkeypatch.setattr(
+        run,
+        "measure_round",
+        lambda _: {"efficiency": next(efficiencies), "efficiency_together": 1.0},
+    )
+    flags = argparse.Namespace(secs=1.0, rounds=3, part_secs=1.0, repeats=1)
+    record = run.measure(flags)
+    assert record["efficiency"] == 0.5
+    assert record["rounds"] == [(0.2, 1.0), (0.5, 1.0), (0.9, 1.0)]
+
+
 def test_wait_fractions_are_of_the_running_phase(tmp_path):
     lines = [
         {"phase": "starting", "waits": {"actor": 1.0}},
