@@ -7,19 +7,28 @@ user's file, so a file only says what differs.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import gin
 
 from distrl.agents.actor_learner_agent import ActorLearnerAgent
 from distrl.agents.apex_agent import ApexAgent
 from distrl.agents.settings import Acting, Learning, Replay
+from distrl.core.child_process import ChildLimits
 from distrl.core.errors import ConfigError
 from distrl.environments.atari import atari_environment
 from distrl.environments.gymnasium_environments import gymnasium_environment
 from distrl.environments.native_vector_environment import NativeVectorEnvironment
+from distrl.environments.restarts import RestartPolicy
 from distrl.environments.serial_vector_environment import SerialVectorEnvironment
+from distrl.environments.shared_memory_vector_environment import (
+    SharedMemoryVectorEnvironment,
+)
+from distrl.environments.slot_records import SlotSettings
 from distrl.lifecycle.settings import Run, StopConditions, Timeouts
 from distrl.memories.prioritized import PrioritizedMemory
 from distrl.memories.uniform import UniformMemory
@@ -48,10 +57,29 @@ for _part in (
     # memories
     *(UniformMemory, PrioritizedMemory),
     # environments
-    *(SerialVectorEnvironment, NativeVectorEnvironment),
-    *(gymnasium_environment, atari_environment),
+    *(SerialVectorEnvironment, SharedMemoryVectorEnvironment),
+    *(NativeVectorEnvironment, SlotSettings, RestartPolicy, ChildLimits),
 ):
     gin.external_configurable(_part)
+
+
+def _factory_maker(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Arguments in, a factory that calls `function` with them out.
+
+    What gin itself makes of a function could not be sent to another process, where
+    nothing is configured.
+    """
+
+    @functools.wraps(function)
+    def bound(*args: Any, **kwargs: Any) -> Callable[..., Any]:
+        return functools.partial(function, *args, **kwargs)
+
+    bound.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    return bound
+
+
+for _function in (gymnasium_environment, atari_environment):
+    gin.external_configurable(_factory_maker(_function))
 
 DEFAULTS = """
 Experiment.run = @Run()
@@ -65,7 +93,8 @@ ApexAgent.replay = @Replay()
 ApexAgent.learning = @Learning()
 DQNModel.network = @q_network
 q_network.torso = @mlp
-SerialVectorEnvironment.environment_factory = @gymnasium_environment
+SerialVectorEnvironment.environment_factory = @gymnasium_environment()
+SharedMemoryVectorEnvironment.environment_factory = @gymnasium_environment()
 """
 
 

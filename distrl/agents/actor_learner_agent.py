@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import abc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from distrl.checkpoints.policy import GreedyPolicy
 from distrl.cluster.channel import Address
 from distrl.cluster.parameter_store import ParameterStore
-from distrl.core import seeds
-from distrl.core.errors import RunFailed
+from distrl.core.errors import ConfigError, RunFailed
+from distrl.core.seeds import EnvironmentSeeds
 from distrl.core.specs import EnvironmentSpec
 from distrl.environments.vector_environment import VectorEnvironment
 from distrl.lifecycle import run_state
@@ -21,7 +21,7 @@ from distrl.lifecycle.run_status import RunReporter
 from distrl.lifecycle.stop_monitor import StopMonitor
 from distrl.lifecycle.task import Task
 
-#: Makes a vector environment: called with num_envs and seeds (one for each).
+#: Makes a vector environment: called with num_envs and seeds (EnvironmentSeeds).
 EnvironmentFactory = Callable[..., VectorEnvironment]
 
 
@@ -34,10 +34,15 @@ class ActorLearnerAgent(abc.ABC):
     A subclass says what each job does. What a job's method raises ends the run.
     """
 
-    def __init__(self, environment_factory: EnvironmentFactory, num_envs: int):
-        if num_envs < 1:
-            raise ValueError(f"num_envs must be at least 1, got {num_envs}")
-        self.num_envs = num_envs
+    def __init__(
+        self, environment_factory: EnvironmentFactory, num_envs: int, num_groups: int
+    ):
+        if not 1 <= num_groups <= num_envs:
+            raise ConfigError(
+                f"num_envs {num_envs} and num_groups {num_groups}: expected at least "
+                "one environment in each group, and one group"
+            )
+        self.num_envs, self.num_groups = num_envs, num_groups
         self._environment_factory = environment_factory
 
     def run(self, task: Task) -> None:
@@ -69,15 +74,30 @@ class ActorLearnerAgent(abc.ABC):
             return environment.spec
 
     def make_environment(
-        self, seed: int, job: str, task: int, num_envs: int | None = None
+        self, seed: int, job: str, task: int, num_envs: int
     ) -> VectorEnvironment:
-        """The environments of one task, each with a random stream of its own."""
-        number = self.num_envs if num_envs is None else num_envs
-        slots: Sequence[int] = [
-            seeds.integer_seed(seeds.seed_sequence(seed, job, task, slot + 1))
-            for slot in range(number)
-        ]
-        return self._environment_factory(num_envs=number, seeds=slots)
+        """Environments of one task, each with a random stream of its own."""
+        return self._environment_factory(
+            num_envs=num_envs, seeds=EnvironmentSeeds(seed, job, task)
+        )
+
+    def make_groups(self, seed: int, task: int) -> list[VectorEnvironment]:
+        """The environments of one actor, in groups that step in turn."""
+        share, rest = divmod(self.num_envs, self.num_groups)
+        groups: list[VectorEnvironment] = []
+        first = 0
+        try:
+            for group in range(self.num_groups):
+                number = share + (group < rest)
+                own_seeds = EnvironmentSeeds(seed, "actor", task, first)
+                made = self._environment_factory(num_envs=number, seeds=own_seeds)
+                groups.append(made)
+                first += number
+        except BaseException:
+            for made in groups:
+                made.close()
+            raise
+        return groups
 
     @abc.abstractmethod
     def make_policy(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from distrl.agents.settings import Acting
 from distrl.checkpoints.policy import LocalPolicy
 from distrl.cluster.parameter_store import ParameterStore
 from distrl.core import seeds
-from distrl.core.nests import map_nest
+from distrl.core.nests import concatenate, map_nest
 from distrl.core.specs import Nest
 from distrl.core.threads import Deadline
 from distrl.environments.vector_environment import VectorEnvironment, VectorStep
@@ -37,19 +37,50 @@ class _Part(NamedTuple):
     accumulator: NStepAccumulator
 
 
+class _Group:
+    """Environments that step together, and what was last decided for them."""
+
+    def __init__(self, environment: VectorEnvironment, first: int):
+        self.environment = environment
+        self.slots = slice(first, first + environment.num_envs)
+        self.observation, _ = environment.reset()
+        self._decision: Decision | None = None
+
+    def decided(self, policy: EpsilonGreedy) -> Decision:
+        """What was decided for the newest observation; decides it when nothing was.
+
+        The step with those actions is under way then.
+        """
+        if self._decision is None:
+            self._decision = policy.decide(self.observation, self.slots)
+            self.environment.step_async(self._decision.action)
+        return self._decision
+
+    def wait(self) -> VectorStep:
+        """The step that is under way; nothing is decided for what it shows."""
+        step = self.environment.step_wait()
+        self.observation, self._decision = step.observation, None
+        return step
+
+
 class ApexActor:
-    """One actor: all its environments step together, one inference a step."""
+    """One actor: each group of its environments steps together, one inference a step.
+
+    While one group steps, the policy acts on the others, and what they have seen is
+    accumulated and shipped.
+    """
 
     def __init__(
         self,
         task: Task,
-        environment: VectorEnvironment,
+        environments: Sequence[VectorEnvironment],
         evaluation_environment: VectorEnvironment | None,
         model: DQNModel,
         acting: Acting,
     ):
-        self._task, self._environment, self._acting = task, environment, acting
-        spec, number = environment.spec, environment.num_envs
+        self._task, self._acting = task, acting
+        sizes = [environment.num_envs for environment in environments]
+        spec, number = environments[0].spec, sum(sizes)
         total = task.cluster.num_actors * number
         first = task.index % task.cluster.num_actors * number
         epsilons = acting.epsilons(first, number, total)
@@ -81,7 +112,10 @@ class ApexActor:
         self._best: ParameterStore | None = None
         self._best_return = -np.inf
         self._parameters = np.zeros(0, np.uint8)
-        self._observation = environment.reset()
+        firsts = [sum(sizes[:group]) for group in range(len(sizes))]
+        self._groups = list(map(_Group, environments, firsts))
+        self._child_cpu_secs = 0.0
+        self._count_cpu()
         task.gauges["epsilons"] = [round(e, 6) for e in epsilons]
         log.info("epsilons of the slots: %s", task.gauges["epsilons"])
 
@@ -91,17 +125,18 @@ class ApexActor:
         self._task.gauges["parameter_version"] = version
 
     def step(self) -> None:
-        decision = self._policy.decide(self._observation)
-        step = self._environment.step(decision.action)
-        rows = self._remember(self._observation, decision, step)
-        self._observation = step.observation
+        row = _joined([self._advance(group) for group in self._groups])
+        rows = sum(part.accumulator.add(*self._of(part, row)) for part in self._parts)
         self._task.counters.add("env_steps", rows)
+
+    def _advance(self, group: _Group) -> Nest:
+        """Takes one step of a group and starts the next; returns the row of the one."""
+        acted_on, decision = group.observation, group.decided(self._policy)
+        step = group.wait()
+        group.decided(self._policy)
         if step.info:
             self._count_episodes(step)
-
-    def _remember(self, observation: Nest, decision: Decision, step: VectorStep) -> int:
-        row = (observation, *decision, *step[1:4])
-        return sum(part.accumulator.add(*self._of(part, row)) for part in self._parts)
+        return (acted_on, *decision, *step[1:4])
 
     def _of(self, part: _Part, row: Nest) -> Nest:
         """What belongs to the slots of one memory, of arrays `[N, ...]`."""
@@ -110,7 +145,12 @@ class ApexActor:
         return map_nest(lambda array: array[part.slots], row)
 
     def _count_episodes(self, step: VectorStep) -> None:
-        ended = step.info["_episode_return"]
+        if "restarted" in step.info:
+            restarts = int(np.count_nonzero(step.info["restarted"]))
+            self._task.counters.add("environment_restarts", restarts)
+        ended = step.info.get("_episode_return")
+        if ended is None:
+            return
         returns = step.info["episode_return"][ended]
         self._statistics.add(returns, step.info["episode_length"][ended])
         self._task.counters.add("episodes", returns.size)
@@ -118,12 +158,19 @@ class ApexActor:
         self._task.gauges["mean_length"] = self._statistics.mean_length
 
     def shipments(self) -> Iterator[Shipment]:
+        if self._parts[0].accumulator.ready:
+            self._count_cpu()
         for part in self._parts:
             if part.accumulator.ready:
                 yield Shipment(part.memory, *part.accumulator.take())
 
     def flush(self) -> Iterator[Shipment]:
-        row = (self._observation, self._policy.decide(self._observation).value_max)
+        row = _joined(
+            [
+                (group.observation, group.decided(self._policy).value_max)
+                for group in self._groups
+            ]
+        )
         for part in self._parts:
             yield Shipment(part.memory, *part.accumulator.flush(*self._of(part, row)))
 
@@ -152,6 +199,15 @@ class ApexActor:
             gauges |= {"best_return": reached, "best_version": version}
         self._task.gauges |= gauges
 
+    def _count_cpu(self) -> None:
+        """Adds the CPU time of the environments' processes to the task's."""
+        environments = [group.environment for group in self._groups]
+        if self._evaluation is not None:
+            environments.append(self._evaluation)
+        now = sum(environment.child_cpu_secs() for environment in environments)
+        self._task.counters.add("child_cpu_secs", now - self._child_cpu_secs)
+        self._child_cpu_secs = now
+
     def _stop_evaluating(self) -> bool:
         self._task.heartbeat.progress += 1
         return self._task.should_stop
@@ -162,3 +218,8 @@ class ApexActor:
             self._evaluation.close()
         if self._best is not None:
             self._best.close()
+
+
+def _joined(rows: Sequence[Nest]) -> Nest:
+    """The row of all slots from those of the groups."""
+    return rows[0] if len(rows) == 1 else concatenate(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -35,7 +35,9 @@ class ApexAgent(AsyncAgent):
     Actors compute the first priorities from the values they acted on; the learner's
     come back with the ids of the rows. Actor 0 also plays greedy evaluation episodes,
     which are never shipped. The slots of an actor are dealt out over the memories, so
-    each environment's stream stays with one memory.
+    each environment's stream stays with one memory. With `num_groups` of 2, half of an
+    actor's environments step while the policy acts on the other half (which needs a
+    vector environment with processes of its own).
     """
 
     def __init__(
@@ -47,8 +49,9 @@ class ApexAgent(AsyncAgent):
         acting: Acting = Acting(),
         replay: Replay = Replay(),
         learning: Learning = Learning(),
+        num_groups: int = 1,
     ):
-        super().__init__(environment_factory, num_envs)
+        super().__init__(environment_factory, num_envs, num_groups)
         self.memory_factory, self.model = memory_factory, model
         self.acting, self.replay, self.learning = acting, replay, learning
 
@@ -91,14 +94,14 @@ class ApexAgent(AsyncAgent):
         return GreedyPolicy(self.model, spec, parameters)
 
     def make_actor(
-        self, task: Task, spec: EnvironmentSpec, environment: VectorEnvironment
+        self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]
     ) -> ApexActor:
         evaluation = None
         if task.index == 0:
             evaluation = self.make_environment(
                 task.run.seed, "evaluation", 0, self.acting.evaluation_episodes
             )
-        return ApexActor(task, environment, evaluation, self.model, self.acting)
+        return ApexActor(task, groups, evaluation, self.model, self.acting)
 
     def make_senders(self, task: Task, spec: EnvironmentSpec) -> list[ProxySender]:
         settings = SenderSettings(capacity=2, max_message_bytes=0)

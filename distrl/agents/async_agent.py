@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -85,9 +86,9 @@ class AsyncAgent(ActorLearnerAgent):
 
     @abc.abstractmethod
     def make_actor(
-        self, task: Task, spec: EnvironmentSpec, environment: VectorEnvironment
+        self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]
     ) -> Actor:
-        """Called once the task has joined."""
+        """Called once the task has joined, with the environments' groups."""
 
     @abc.abstractmethod
     def make_memory(self, task: Task, spec: EnvironmentSpec) -> Memory:
@@ -131,13 +132,15 @@ class AsyncAgent(ActorLearnerAgent):
         leave(task)
 
     def run_actor(self, task: Task) -> None:
-        environment = self.make_environment(task.run.seed, "actor", task.index)
-        with environment:
-            spec = environment.spec
+        with contextlib.ExitStack() as stack:
+            groups = self.make_groups(task.run.seed, task.index)
+            for group in groups:
+                stack.enter_context(group)
+            spec = groups[0].spec
             self.check(spec, task)
             task.join(specs.describe(spec))
             senders = self.make_senders(task, spec)
-            actor = self.make_actor(task, spec, environment)
+            actor = self.make_actor(task, spec, groups)
             puller = ParameterPuller(
                 parameter_store(task), self._pull_secs(), task.timeouts.heartbeat_secs
             )

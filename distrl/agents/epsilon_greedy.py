@@ -35,7 +35,6 @@ class EpsilonGreedy:
         self._first_action = smallest_value(action_spec)
         self._dtype = action_spec.dtype
         self._epsilons = np.asarray(epsilons)
-        self._rows = np.arange(len(epsilons))
         self._random = np.random.default_rng(seed)
         self.version = -1
 
@@ -47,17 +46,18 @@ class EpsilonGreedy:
         )
         self.version = version
 
-    def decide(self, observation: Nest) -> Decision:
-        """`observation` is `[N, ...]`, N the number of ε."""
+    def decide(self, observation: Nest, slots: slice = slice(None)) -> Decision:
+        """`observation` is `[N, ...]`, of these slots."""
         values = self._policy.action_values(observation)
         best = values.argmax(axis=1)
-        explores = self._random.random(best.size) < self._epsilons
+        rows = np.arange(best.size)
+        explores = self._random.random(best.size) < self._epsilons[slots]
         anything = self._random.integers(values.shape[1], size=best.size)
         action = np.where(explores, anything, best)
         return Decision(
             (action + self._first_action).astype(self._dtype),
-            values[self._rows, action],
-            values[self._rows, best],
+            values[rows, action],
+            values[rows, best],
         )
 
     def greedy(self, observation: Nest) -> np.ndarray:

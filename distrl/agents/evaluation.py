@@ -26,13 +26,13 @@ def greedy_returns(
     shares[: num_episodes % slots] += 1
     played = np.zeros(slots, np.int64)
     returns: list[float] = []
-    observation = environment.reset()
+    observation, _ = environment.reset()
     while len(returns) < num_episodes:
         if stop():
             return None
         step = environment.step(act(observation))
         observation = step.observation
-        if step.info:
+        if "_episode_return" in step.info:
             counts = step.info["_episode_return"] & (played < shares)
             returns.extend(step.info["episode_return"][counts].tolist())
             played += step.info["_episode_return"]

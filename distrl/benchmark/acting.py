@@ -60,7 +60,7 @@ def actor_step(
     clock: SectionClock,
 ) -> Callable[[], int]:
     """A function that does one actor step and returns the env steps in it."""
-    observation = environment.reset()
+    observation, _ = environment.reset()
 
     def step() -> int:
         nonlocal observation
@@ -85,7 +85,7 @@ def measure(flags: argparse.Namespace) -> list[Record]:
     from distrl.memories.n_step_accumulator import NStepAccumulator
 
     acting, clock = agent.acting, SectionClock()
-    with agent.make_environment(0, "actor", 0) as environment:
+    with agent.make_environment(0, "actor", 0, agent.num_envs) as environment:
         policy = make_policy(agent, environment, flags.checkpoint)
         accumulator = NStepAccumulator(
             environment.spec,

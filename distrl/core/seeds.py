@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 JOBS = ("ps", "memory", "learner", "actor", "evaluation")
@@ -27,3 +29,25 @@ def seed_sequence(
 def integer_seed(sequence: np.random.SeedSequence) -> int:
     """A 31-bit integer for libraries that take one."""
     return int(sequence.generate_state(1, np.uint32)[0] >> 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class EnvironmentSeeds:
+    """The seeds of one task's environments: `seeds.of(slot, restart)`.
+
+    `first` is the number of slot 0, for a group of the task's environments.
+    """
+
+    seed: int  # of the run
+    job: str
+    task: int
+    first: int = 0
+
+    def of(self, slot: int, restart: int = 0) -> int:
+        """A 31-bit seed; restart 0 is the first start."""
+        place = (self.job, self.task, self.first + slot + 1, restart)
+        return integer_seed(seed_sequence(self.seed, *place))
+
+    def behind(self, slots: int) -> EnvironmentSeeds:
+        """The seeds of the group that begins `slots` later."""
+        return dataclasses.replace(self, first=self.first + slots)

@@ -28,6 +28,7 @@ def ledger(view: View, wall_secs: float) -> dict[str, Any]:
         "stop_time": view.stop_time,
         "env_steps": count("env_steps"),
         "episodes": count("episodes"),
+        "environment_restarts": count("environment_restarts"),
         "learner_steps": count("learner_steps"),
         "wall_secs": round(wall_secs, 2),
         "running_secs": round(view.running_secs, 2),

@@ -150,7 +150,7 @@ class Task:
         if starting is None:
             heartbeat = self._heartbeat
             starting = heartbeat is None or heartbeat.view.phase == run_state.STARTING
-        cpu = process_cpu_seconds()
+        cpu = process_cpu_seconds() + self.counters.get("child_cpu_secs")
         if starting:
             self._startup_cpu = cpu
         times = {"cpu_secs": cpu, "startup_cpu_secs": self._startup_cpu}

@@ -16,6 +16,7 @@ from distrl.cluster.spec import ClusterSpec
 from distrl.core.errors import RunEnding, RunFailed
 from distrl.core.threads import Deadline, StoppableThread
 from distrl.environments.serial_vector_environment import SerialVectorEnvironment
+from distrl.environments.vector_environment import VectorEnvironment
 from distrl.lifecycle.ledger import CHANNELS
 from distrl.lifecycle.settings import Run, StopConditions, Timeouts
 from distrl.lifecycle.signals import Signals
@@ -42,6 +43,8 @@ def cartpole() -> gymnasium.Env:
 def make_agent(
     environment: Callable[[], gymnasium.Env] = cartpole,
     acting: dict[str, Any] | None = None,
+    back_end: Callable[..., VectorEnvironment] = SerialVectorEnvironment,
+    num_groups: int = 1,
     **replay: Any,
 ) -> ApexAgent:
     """Ape-X with everything small. Evaluations stay out unless they are asked for."""
@@ -54,7 +57,7 @@ def make_agent(
         "samples_per_insert": 4.0,
     }
     return ApexAgent(
-        partial(SerialVectorEnvironment, environment),
+        partial(back_end, environment),
         PrioritizedMemory,
         DQNModel(
             partial(q_network, torso=partial(mlp, hidden_sizes=(16,))),
@@ -64,6 +67,7 @@ def make_agent(
         Acting(**(settings | (acting or {}))),
         Replay(**(sizes | replay)),
         Learning(publish_period=5),
+        num_groups,
     )
 
 

@@ -18,7 +18,7 @@ class Clockwork:
 
     def reset(self):
         self.time = 0
-        return np.zeros(self.num_envs)
+        return np.zeros(self.num_envs), {}
 
     def step(self, actions):
         self.actions.append(actions)

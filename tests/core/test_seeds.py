@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from distrl.core.seeds import JOBS, integer_seed, seed_sequence
+from distrl.core.seeds import JOBS, EnvironmentSeeds, integer_seed, seed_sequence
 
 PLACES = list(itertools.product(JOBS, range(3), range(3), range(3)))
 
@@ -55,3 +55,46 @@ def test_an_unknown_job_is_named():
 def test_negative_numbers_are_refused(place):
     with pytest.raises(ValueError, match="-1"):
         seed_sequence(*place)
+
+
+def numbers(seed, job="actor"):
+    """Every seed of 4 tasks, 64 slots each, in 3 lives."""
+    return [
+        EnvironmentSeeds(seed, job, task).of(slot, restart)
+        for task, slot, restart in itertools.product(range(4), range(64), range(3))
+    ]
+
+
+def test_environments_have_pairwise_different_seeds():
+    every = [numbers(seed, job) for seed in (0, 1) for job in ("actor", "evaluation")]
+    assert all(len(set(one)) == 4 * 64 * 3 for one in every)
+    for one, other in itertools.combinations(every, 2):
+        assert not set(one) & set(other)
+
+
+def test_environment_seeds_repeat_and_are_31_bits():
+    assert numbers(7) == numbers(7)
+    assert all(type(n) is int and 0 <= n < 2**31 for n in numbers(7))
+
+
+def test_environment_seeds_are_those_of_their_place():
+    """Slot e has place e + 1: 0 is the task's own stream."""
+    seeds = EnvironmentSeeds(3, "actor", 2)
+    for slot, restart in ((0, 0), (5, 0), (5, 2)):
+        place = seed_sequence(3, "actor", 2, slot + 1, restart)
+        assert seeds.of(slot, restart) == integer_seed(place)
+    assert seeds.of(0) != integer_seed(seed_sequence(3, "actor", 2))
+
+
+def test_a_group_behind_others_continues_their_numbers():
+    seeds = EnvironmentSeeds(0, "actor", 1)
+    whole = [seeds.of(slot) for slot in range(10)]
+    assert [seeds.behind(4).of(slot) for slot in range(6)] == whole[4:]
+    assert seeds.behind(4).behind(3).of(1, 2) == seeds.of(8, 2)
+    assert seeds.behind(0) == seeds and seeds.first == 0  # a copy
+
+
+@pytest.mark.parametrize("slot, restart", [(-2, 0), (0, -1)])
+def test_environment_seeds_refuse_negative_numbers(slot, restart):
+    with pytest.raises(ValueError, match="-1"):
+        EnvironmentSeeds(0, "actor", 0).of(slot, restart)

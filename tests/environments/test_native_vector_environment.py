@@ -1,15 +1,25 @@
+import functools
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AutoresetMode
+from gymnasium.error import ClosedEnvironmentError, ResetNeeded
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from small_environments import CountEnv
 
 from distrl.core.errors import ConfigError
+from distrl.core.seeds import EnvironmentSeeds
 from distrl.environments.gymnasium_environments import gymnasium_environment
+from distrl.environments.gymnasium_vector_environment import (
+    GymnasiumVectorEnvironment,
+)
 from distrl.environments.native_vector_environment import NativeVectorEnvironment
 from distrl.environments.serial_vector_environment import SerialVectorEnvironment
 
 N = 4
+SEEDS = EnvironmentSeeds(0, "actor", 0)
 
 
 def cartpole():
@@ -18,15 +28,15 @@ def cartpole():
 
 def with_states_of(native, serial):
     """Puts the serial environments' states into the native one."""
-    states = [each.unwrapped.state for each in serial._environments]
+    states = [each.unwrapped.state for each in serial._slots.environments]
     native._environment.state = np.array(states, np.float64).T
 
 
 def test_same_dynamics_and_ends_as_serial_cartpole():
     native, serial = NativeVectorEnvironment("CartPole-v1", N), None
-    serial = SerialVectorEnvironment(cartpole, N, seeds=range(N))
+    serial = SerialVectorEnvironment(cartpole, N)
     assert native.spec == serial.spec
-    native.reset(), serial.reset()
+    native.reset(), serial.reset(seed=0)
     with_states_of(native, serial)
     rng = np.random.default_rng(0)
     num_ended, resetting = 0, np.zeros(N, bool)
@@ -52,7 +62,7 @@ def test_same_dynamics_and_ends_as_serial_cartpole():
 
 def balance(environment):
     """Steps of a policy that never falls, up to the first end and two more."""
-    observation, steps = environment.reset(), []
+    (observation, _), steps = environment.reset(), []
     for _ in range(502):
         actions = (observation @ np.array([0.1, 0.5, 3.0, 1.0]) > 0).astype(np.int64)
         steps.append(environment.step(actions))
@@ -63,8 +73,8 @@ def balance(environment):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: NativeVectorEnvironment("CartPole-v1", 2, seeds=[1, 2]),
-        lambda: SerialVectorEnvironment(cartpole, 2, seeds=[1, 2]),
+        lambda: NativeVectorEnvironment("CartPole-v1", 2, SEEDS),
+        lambda: SerialVectorEnvironment(cartpole, 2, SEEDS),
     ],
     ids=["native", "serial"],
 )
@@ -80,14 +90,18 @@ def test_truncation_at_500_steps(make):
 
 
 def test_seeds():
-    first = NativeVectorEnvironment("CartPole-v1", 3, seeds=[1, 2, 3])
-    observation = first.reset()
+    first = NativeVectorEnvironment("CartPole-v1", 3, SEEDS)
+    observation, _ = first.reset()
     assert len(set(observation[:, 0].tolist())) == 3
     assert observation.flags.c_contiguous
     other = NativeVectorEnvironment("CartPole-v1", 3)
-    np.testing.assert_array_equal(other.reset([1, 2, 3]), observation)
-    np.testing.assert_array_equal(other.reset(), first.reset())
-    assert (other.reset([1, 2, 4]) != observation).any()
+    seeds = [SEEDS.of(slot) for slot in range(3)]
+    np.testing.assert_array_equal(other.reset(seeds)[0], observation)
+    again, _ = first.reset()
+    np.testing.assert_array_equal(other.reset()[0], again)
+    assert (again != observation).all()  # the streams go on
+    np.testing.assert_array_equal(other.reset(5)[0], first.reset([5, 6, 7])[0])
+    assert (other.reset([*seeds[:2], 4])[0] != observation).any()
 
 
 class Reusing(CartPoleVectorEnv):
@@ -124,8 +138,8 @@ def registered():
 
 
 def test_arrays_are_our_own(registered):
-    environment = NativeVectorEnvironment("Reusing-v0", 2, seeds=[1, 2])
-    first = environment.reset()
+    environment = NativeVectorEnvironment("Reusing-v0", 2, SEEDS)
+    first, _ = environment.reset()
     kept = first.copy()
     steps = [environment.step(np.array([0, 1])) for _ in range(5)]
     np.testing.assert_array_equal(first, kept)
@@ -152,11 +166,80 @@ def test_environments_without_vector_implementation_are_refused():
 
 def test_close_and_misuse():
     environment = NativeVectorEnvironment("CartPole-v1", 2)
-    with pytest.raises(RuntimeError, match="not reset"):
+    with pytest.raises(ResetNeeded):
         environment.step(np.zeros(2, np.int64))
-    environment.close()
-    environment.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        environment.reset()
     with pytest.raises(ValueError, match="expected 2 seeds, got 1"):
-        NativeVectorEnvironment("CartPole-v1", 2, seeds=[1])
+        environment.reset([1])
+    environment.reset()
+    with pytest.raises(ValueError, match="expected 2 actions, got 3"):
+        environment.step(np.zeros(3, np.int64))
+    environment.close()
+    environment.close()
+    with pytest.raises(ClosedEnvironmentError):
+        environment.reset()
+    with pytest.raises(ValueError, match="num_envs.*0"):
+        NativeVectorEnvironment("CartPole-v1", 0)
+
+
+def test_one_program_answers_for_all_slots():
+    environment = NativeVectorEnvironment("CartPole-v1", 2)
+    environment.reset()
+    assert environment.get_attr("gravity") == environment.call("gravity") == [9.8, 9.8]
+    with pytest.raises(NotImplementedError, match="gravity"):
+        environment.set_attr("gravity", 1.0)
+    with pytest.raises(AttributeError, match="nothing"):
+        environment.get_attr("nothing")
+
+
+@pytest.fixture
+def two_counts():
+    """Gymnasium's own vector environment of two, below one of its wrappers."""
+    factories = [functools.partial(CountEnv, n, False, "rgb_array") for n in (2, 3)]
+    return RecordEpisodeStatistics(SyncVectorEnv(factories))
+
+
+def test_vector_environments_of_gymnasium(two_counts):
+    environment = GymnasiumVectorEnvironment(two_counts, keep_infos=True)
+    environment.reset()
+    steps = [environment.step(np.array([1, 2])) for _ in range(6)]
+    shown = [step.observation.tolist() for step in steps]
+    assert shown == [[1, 1], [2, 2], [0, 3], [1, 0], [2, 1], [0, 2]]
+    for k, slot, length in ((1, 0, 2), (2, 1, 3), (4, 0, 2)):
+        info = steps[k].info
+        assert info["_episode_return"].tolist() == [slot == 0, slot == 1]
+        assert info["episode_length"][slot] == info["episode"]["l"][slot] == length
+        assert info["episode_return"][slot] == info["episode"]["r"][slot]
+    assert not steps[3].info
+
+
+def test_calls_pass_the_wrappers_of_gymnasium(two_counts):
+    environment = GymnasiumVectorEnvironment(two_counts)
+    environment.reset()
+    environment.step(np.array([0, 0]))
+    assert environment.call("add", 4) == [5, 5]
+    environment.set_attr("max_count", [8, 9])
+    assert environment.get_attr("max_count") == [8, 9]
+    frames = environment.render()
+    assert frames.shape == (2, 2, 2, 3) and (frames == 1).all()
+    environment.close()
+    assert [one.closed for one in two_counts.unwrapped.envs] == [1, 1]
+
+
+def test_reset_of_some_slots_leaves_the_totals_of_the_others(two_counts):
+    environment = GymnasiumVectorEnvironment(two_counts.env)
+    environment.reset()
+    environment.step(np.array([1, 1]))
+    options = {"reset_mask": np.array([True, False])}
+    observation, _ = environment.reset(options=options)
+    assert observation.tolist() == [0, 1] and "reset_mask" in options
+    steps = [environment.step(np.array([1, 1])) for _ in range(2)]
+    assert steps[1].info["episode_length"].tolist() == [2, 3]
+    assert steps[1].info["episode_return"].tolist() == [2, 3]
+
+
+def test_what_is_no_vector_environment_is_refused(two_counts):
+    with pytest.raises(TypeError, match="VectorEnv.*CountEnv"):
+        GymnasiumVectorEnvironment(CountEnv())
+    other = SyncVectorEnv([CountEnv], autoreset_mode=AutoresetMode.SAME_STEP)
+    with pytest.raises(ConfigError, match="SAME_STEP, not NEXT_STEP"):
+        GymnasiumVectorEnvironment(other)
