@@ -43,7 +43,7 @@ class DummyEnvironment(gymnasium.Env):
         shape = self.observation_space.shape or ()
         self._frames = self.np_random.integers(0, 256, (2, *shape), np.uint8)
         self._length = 0
-        return self._frames[0], {}
+        return self._frames[0].copy(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """The episode's two images by turns, with reward 1."""
@@ -52,4 +52,5 @@ class DummyEnvironment(gymnasium.Env):
             pass
         self._length += 1
         truncated = self._length >= self._episode_length
-        return self._frames[self._length % 2], 1.0, False, truncated, {}
+        observation = self._frames[self._length % 2].copy()  # as a renderer makes it
+        return observation, 1.0, False, truncated, {}

@@ -1,7 +1,7 @@
 """What vector environments cost: `python -m distrl.benchmark.environments [--secs=5]`.
 
 distrl's back-ends beside those of Gymnasium, and of stable-baselines3 and envpool where
-they are installed, with the same actions, ahead of which no policy runs. Tasks:
+they are installed, with the same actions, drawn ahead. Tasks:
 
   cartpole  CartPole-v1: about 10 µs of work a step
   pong      ALE Pong with the Atari stack (envpool: its own Pong, of equal settings)

@@ -44,7 +44,10 @@ class EnvironmentSeeds:
     first: int = 0
 
     def of(self, slot: int, restart: int = 0) -> int:
-        """A 31-bit seed; restart 0 is the first start."""
+        """A 31-bit seed; restart 0 is the first start. Raises ValueError for a
+        negative slot."""
+        if slot < 0:
+            raise ValueError(f"slots count from 0, got {slot}")
         place = (self.job, self.task, self.first + slot + 1, restart)
         return integer_seed(seed_sequence(self.seed, *place))
 

@@ -37,7 +37,8 @@ class EnvPoolVectorEnvironment(VectorEnvironment):
     with its first frame repeated behind the loss of a life as well, where envpool goes
     on with the old frames. What it does differently from `atari_environment`: the reset
     behind the loss of a life plays no-ops as any other (their rewards do not count in
-    `episode_return`), and images are shrunk by other rounding. To learn as that one
+    `episode_return`; a game that ends in them is reported by the row of that reset), and
+    images are shrunk by other rounding. To learn as that one
     does by default, set `episodic_life` and `reward_clip`.
 
     Of other environments, an episode that ends by itself in the very step of its time
@@ -120,7 +121,8 @@ class EnvPoolVectorEnvironment(VectorEnvironment):
             self.action_space.seed(seeds[0])
         value, infos = self._pool.reset()
         self._totals.reset()
-        self._ended = np.zeros(self.num_envs, bool)
+        self._ended = self._over = np.zeros(self.num_envs, bool)
+        self._lives = self._all_lives = infos.get("lives")
         self._ages = np.zeros(self.num_envs, int)  # rows since the episode's first
         return self._observation(value), self._info(infos)
 
@@ -131,17 +133,29 @@ class EnvPoolVectorEnvironment(VectorEnvironment):
     def _finish_step(self, timeout: float | None) -> VectorStep:
         value, reward, terminated, truncated, infos = self._pool.recv()
         raw, over = reward, terminated | truncated
+        finished = np.zeros(self.num_envs, bool)
         if self._is_atari:
             raw, game_over = infos["reward"], infos["terminated"].astype(bool)
             terminated, over = terminated | game_over, truncated | game_over
+            finished = self._finished_in_reset(infos["lives"])
         self._totals.add(raw, self._ended)
         self._ages = np.where(self._ended, 0, self._ages + 1)
-        self._ended = terminated | truncated
+        self._ended, self._over = terminated | truncated, over
         info = self._info(infos)
-        if over.any():
-            info |= self._totals.finish(over)
+        if (finished | over).any():
+            info |= self._totals.finish(finished | over)
         reward = reward.astype(np.float32)
         return VectorStep(self._observation(value), reward, terminated, truncated, info)
+
+    def _finished_in_reset(self, lives: np.ndarray) -> np.ndarray:
+        """Bool [N]: games that were lost in the no-ops behind the loss of a life.
+
+        Told by all lives being back.
+        """
+        goes_on = self._ended & ~self._over
+        finished = goes_on & (lives > self._lives) & (lives == self._all_lives)
+        self._lives = lives
+        return finished
 
     def _check_actions(self, actions: Nest) -> None:
         """Raises ValueError also for numbers out of range, which envpool would use as

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import gymnasium
-from gymnasium.error import ClosedEnvironmentError, ResetNeeded
+from gymnasium.error import ClosedEnvironmentError
 
 from distrl.core.child_process import ChildLimits, ChildProcess, Outcome, Promise
 from distrl.core.nests import flatten_as, unflatten_as
 from distrl.core.specs import EnvironmentSpec, Nest
+from distrl.environments.environment_host import EnvironmentHost, HostDescription
 from distrl.environments.slots import Factory
-from distrl.environments.spaces import (
-    WrongObservation,
-    check_observation,
-    environment_spec,
-    leaf_getters,
-)
-
-Reset = tuple[Nest, dict[str, Any]]  # observation and info
-Step = tuple[Nest, float, bool, bool, dict[str, Any]]  # Gymnasium's five values
-
-
-class _Description(NamedTuple):
-    """What the child tells about its environment."""
-
-    spec: EnvironmentSpec
-    observation_space: gymnasium.Space
-    action_space: gymnasium.Space
-    render_mode: str | None
 
 
 class ProcessEnvironment:
@@ -84,8 +66,10 @@ class ProcessEnvironment:
                 f"{type(environment_factory).__name__}: {environment_factory!r}"
             )
         self.name, self._flatten = name, flatten
-        self._description: _Description | None = None
-        host = functools.partial(_Host, environment_factory, name, flatten, seed)
+        self._description: HostDescription | None = None
+        host = functools.partial(
+            EnvironmentHost, environment_factory, name, flatten, seed
+        )
         self._child = ChildProcess(host, name, start_method, limits)
 
     def start(self, wait: bool = True) -> None:
@@ -205,7 +189,7 @@ class ProcessEnvironment:
         if self._child.state == "closed":
             raise ClosedEnvironmentError(f"{self.name}: {what!r} behind its close()")
 
-    def _described(self, what: str) -> _Description:
+    def _described(self, what: str) -> HostDescription:
         self._check_open(what)
         if self._description is None:
             raise RuntimeError(f"{self.name}: {what!r} before start() and wait_start()")
@@ -246,81 +230,3 @@ class _PackedPromise:
 
     def _unpacked(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return (unflatten_as(self._spec, values[0]), *values[1:])
-
-
-class _Host:
-    """The environment in the child."""
-
-    def __init__(self, factory: Factory, name: str, flatten: bool, seed: int | None):
-        self._name, self._flatten, self._seed = name, flatten, seed
-        self._needs_reset = True
-        self._environment = environment = factory()
-        try:
-            if not isinstance(environment, gymnasium.Env):
-                raise TypeError(f"{name}: not a gymnasium.Env: {environment!r}")
-            self._spec = environment_spec(environment)
-        except BaseException:
-            with contextlib.suppress(Exception):
-                environment.close()
-            raise
-        self._getters = leaf_getters(self._spec.observation)
-
-    def describe(self) -> _Description:
-        made = self._environment
-        spaces = made.observation_space, made.action_space
-        return _Description(self._spec, *spaces, made.render_mode)
-
-    def reset(self, seed: int | None, options: dict[str, Any] | None) -> Reset:
-        self._needs_reset = True
-        seed, self._seed = self._seed if seed is None else seed, None
-        if seed is not None:
-            self._environment.action_space.seed(seed)
-        value, info = self._environment.reset(seed=seed, options=options)
-        self._check(value)
-        packed = self._packed(value)
-        self._needs_reset = False
-        return packed, info
-
-    def step(self, action: Any) -> Step:
-        if self._needs_reset:
-            raise ResetNeeded(
-                f"{self._name}: step() before the first reset() or behind an error"
-            )
-        if self._flatten:
-            action = unflatten_as(self._spec.action, action)
-        self._needs_reset = True
-        value, reward, terminated, truncated, info = self._environment.step(action)
-        rest = float(reward), bool(terminated), bool(truncated), info
-        packed = self._packed(value)
-        self._needs_reset = False
-        return (packed, *rest)
-
-    def _check(self, observation: Any) -> None:
-        try:
-            check_observation(self._spec.observation, observation)
-        except WrongObservation as error:
-            raise WrongObservation(f"{self._name}: {error}") from error
-
-    def _packed(self, observation: Any) -> Any:
-        """The observation in the structure of its space, or the leaves of that."""
-        try:
-            parts = [get(observation) for get in self._getters]
-        except (LookupError, TypeError):
-            self._check(observation)  # raises a better one
-            raise
-        if self._flatten:
-            return parts
-        return unflatten_as(self._spec.observation, parts)
-
-    def call(self, name: str, args: tuple, kwargs: dict[str, Any]) -> Any:
-        value = self._environment.get_wrapper_attr(name)
-        return value(*args, **kwargs) if callable(value) else value
-
-    def get(self, name: str) -> Any:
-        return self._environment.get_wrapper_attr(name)
-
-    def set(self, name: str, value: Any) -> None:
-        self._environment.set_wrapper_attr(name, value)
-
-    def close(self) -> None:
-        self._environment.close()

@@ -21,7 +21,6 @@ from distrl.core.child_process import (
 )
 from distrl.core.seeds import EnvironmentSeeds
 from distrl.core.specs import Nest
-from distrl.environments.faults import Fault
 from distrl.environments.process_workers import Worker
 from distrl.environments.restarts import RestartBudget
 from distrl.environments.slot_records import SlotArrays, SlotReport, SlotSettings
@@ -154,7 +153,7 @@ class ProcessSlots(SlotVectorEnvironment):
         mask = slots_to_reset(options, self.num_envs)
         report = self._merged(outcomes, np.ones(self.num_envs, bool), seeds, options)
         if report is not None:
-            self._totals.reset(_mask(report.restarted, self.num_envs))
+            self._totals.reset(np.array(report.restarted, int))
         self._note_ends(self._over & ~mask, report)
         return self._first(self._finished().observation, report, options)
 
@@ -218,14 +217,16 @@ class ProcessSlots(SlotVectorEnvironment):
                 report = self._lost(worker, outcome.error, *asked)
             else:
                 self._was_reset = False
-                raise self._blamed(worker, outcome.error)
-            merged.add(report, worker.slots.start)
+                raise worker.fault(outcome.error, self.num_envs).blame()
+            if report is not None:
+                merged.add(report, worker.slots.start)
         self._paid.clear()
         return merged if any(merged) else None
 
-    def _taken(self, worker: Worker, reply: Any) -> SlotReport:
-        report = self._take(worker, reply) or SlotReport.empty()
-        worker.restarts += len(report.restarted)
+    def _taken(self, worker: Worker, reply: Any) -> SlotReport | None:
+        report = self._take(worker, reply)
+        if report is not None:
+            worker.restarts += len(report.restarted)
         return report
 
     def _lost(
@@ -238,10 +239,9 @@ class ProcessSlots(SlotVectorEnvironment):
                 return self._replace(worker, seeds, options)
             except Exception as second:
                 error = second
-        fault = self._fault(worker, error)
-        report = SlotReport.empty()
-        report.faults.update(dict.fromkeys(range(len(worker.slots)), fault))
-        return report
+        fault = worker.fault(error, self.num_envs)
+        faults = dict.fromkeys(range(len(worker.slots)), fault)
+        return SlotReport.empty()._replace(faults=faults)
 
     def _replace(
         self, worker: Worker, seeds: Any, options: dict[str, Any]
@@ -262,19 +262,10 @@ class ProcessSlots(SlotVectorEnvironment):
         resets = options["reset_mask"]
         if resets.any():
             promise = self._ask_reset(worker, seeds, options)
-            report = self._taken(worker, promise.result())
+            report = self._taken(worker, promise.result()) or report
         report.restarted.extend(range(len(worker.slots)))
         report.interrupted.extend(np.flatnonzero(~resets).tolist())
         return report
-
-    def _fault(self, worker: Worker, error: Exception) -> Fault:
-        return Fault.of(error, worker.slots[0], self.num_envs, "its process")
-
-    def _blamed(self, worker: Worker, error: Exception) -> BaseException:
-        """The error with an index: that of the worker's first slot if it has none."""
-        if hasattr(error, "environment_index"):
-            return error
-        return self._fault(worker, error).blame()
 
     def _call(
         self, name: str, args: tuple, kwargs: dict[str, Any], attribute: bool = False
@@ -292,7 +283,7 @@ class ProcessSlots(SlotVectorEnvironment):
         outcomes = collect(promises, self._limits.call_secs)
         for worker, outcome in zip(self._workers, outcomes, strict=True):
             if outcome.error is not None:
-                raise self._blamed(worker, outcome.error)
+                raise worker.fault(outcome.error, self.num_envs).blame()
         return [outcome.value for outcome in outcomes]
 
     def child_cpu_secs(self) -> float:
@@ -306,9 +297,3 @@ class ProcessSlots(SlotVectorEnvironment):
         for worker in self._workers:
             worker.read_cpu()
         close_all(worker.child for worker in self._workers)
-
-
-def _mask(slots: Sequence[int], num_envs: int) -> np.ndarray:
-    mask = np.zeros(num_envs, bool)
-    mask[slots] = True
-    return mask

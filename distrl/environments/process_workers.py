@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 
 from distrl.core.child_process import ChildDied, ChildLimits, ChildProcess
+from distrl.environments.faults import Fault
 from distrl.environments.slot_workers import SlotWorker
 
 
@@ -57,6 +58,11 @@ class Worker:
         to judge by the error of a call."""
         gone = isinstance(error, ChildDied | TimeoutError)
         return gone or self.child.state == "failed"
+
+    def fault(self, error: Exception, total: int) -> Fault:
+        """The error as one of its environments' (it may say which), else its first."""
+        slot = getattr(error, "environment_index", self.slots[0])
+        return Fault.of(error, slot, total, "its process")
 
     def part(
         self, seeds: Sequence[int | None] | None, options: dict[str, Any] | None

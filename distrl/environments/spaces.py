@@ -151,8 +151,10 @@ def split_actions(space: spaces.Space, actions: Nest) -> Sequence[Any]:
     environment that changes its action changes nobody else's.
     """
     if isinstance(space, spaces.Dict):
-        parts = [split_actions(part, actions[key]) for key, part in space.items()]
         keys = list(space.spaces)
+        if set(actions) != set(keys):
+            raise ValueError(f"expected actions for {keys}, got {list(actions)}")
+        parts = [split_actions(part, actions[key]) for key, part in space.items()]
         return [dict(zip(keys, row, strict=True)) for row in zip(*parts, strict=True)]
     if isinstance(space, spaces.Tuple):
         if len(actions) != len(space.spaces):
@@ -160,7 +162,12 @@ def split_actions(space: spaces.Space, actions: Nest) -> Sequence[Any]:
         parts = [split_actions(*pair) for pair in zip(space.spaces, actions)]  # noqa: B905
         return list(zip(*parts, strict=True))
     if isinstance(space, spaces.Discrete):
-        return np.asarray(actions).tolist()
+        array = np.asarray(actions)
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            raise ValueError(
+                f"expected integer actions [N], got {array.dtype}{list(array.shape)}"
+            )
+        return array.tolist()
     array = np.array(actions, space.dtype)
     if array.shape[1:] != space.shape:
         raise ValueError(f"expected actions [N, *{space.shape}], got {array.shape}")

@@ -54,7 +54,8 @@ class VectorEnvironment(abc.ABC):
     undiscounted sum of the raw rewards, and `episode_length` int64 [N], both valid
     where `_episode_return` bool [N] is True. Loss of a life or clipped rewards do not
     show in them. In steps in which environments were made anew behind an error, `info`
-    has `restarted` bool [N]: their last observation comes again, truncated. What else
+    has `restarted` bool [N]: their last observation comes again, truncated (but not
+    where it was the reset that failed, which is repeated). What else
     the environments put into their infos is there only if a back-end was made to keep
     it.
 

@@ -101,6 +101,16 @@ def test_kinds_of_seeds(make_seed):
     assert [g.random() for g in a.np_random] == [g.random() for g in b.np_random]
 
 
+def test_options_and_masks_pass():
+    environment = ours(CountEnv, AutoresetMode.DISABLED)
+    environment.reset()
+    environment.step(np.zeros(N, np.int64))
+    mask = np.array([True, False, True])
+    assert environment.reset(options={"reset_mask": mask})[0].tolist() == [0, 1, 0]
+    _, info = ours(NestedEnv).reset(options={"length": 77})
+    assert info["left"].tolist() == [77] * N
+
+
 def test_gymnasiums_wrappers():
     a, b = (
         NormalizeObservation(RecordEpisodeStatistics(make(cartpole)))

@@ -48,6 +48,17 @@ def test_an_interrupted_episode():
     assert steps[1].info["episode_return"].tolist() == [0, 2, 0]
 
 
+def test_nothing_of_the_step_that_failed_is_told():
+    environment = failing_in_slot_1(at=None, limit=1)
+    environment.reset()
+    environment.step(ONES)
+    environment._slots._steps[1] = lambda action: ("text", 5.0, True, False, {})
+    step = environment.step(ONES)
+    assert step.observation.tolist() == [2, 1, 2] and step.reward.tolist() == [1, 0, 1]
+    assert step.truncated.tolist() == [False, True, False]
+    assert not step.terminated.any() and list(step.info) == ["restarted"]
+
+
 def test_a_spent_budget_raises_the_next_error():
     environment = failing_in_slot_1(at=2, limit=2)
     environment.reset()

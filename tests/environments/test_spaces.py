@@ -145,3 +145,17 @@ def test_split_of_nested_actions():
 def test_actions_of_a_wrong_shape_are_refused(shape):
     with pytest.raises(ValueError, match="expected actions"):
         split_actions(spaces.Box(-1, 1, (2,)), np.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("space", "actions"),
+    [
+        (spaces.Discrete(3), np.zeros((4, 1), np.int64)),
+        (spaces.Discrete(3), np.zeros(4)),
+        (spaces.Dict(a=spaces.Discrete(3)), {"b": np.zeros(4, np.int64)}),
+        (spaces.Dict(a=spaces.Discrete(3)), {}),
+    ],
+)
+def test_actions_of_another_form_are_refused(space, actions):
+    with pytest.raises(ValueError, match="expected"):
+        split_actions(space, actions)
