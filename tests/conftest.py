@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
 import pytest
 
 _GRACE_SECS = 2.0  # for threads that are about to end
+
+
+def pytest_collection_modifyitems(config, items):
+    """Forking is refused once TensorFlow is loaded, as it is in a run of all tests:
+    `test_fork_start_method` runs what forks in a process of its own."""
+    if "tensorflow" not in sys.modules:
+        return
+    forks = [item for item in items if "fork" in _parameters(item)]
+    items[:] = [item for item in items if item not in forks]
+    config.hook.pytest_deselected(items=forks)
+
+
+def _parameters(item):
+    callspec = getattr(item, "callspec", None)
+    values = callspec.params.values() if callspec else ()
+    return [value for value in values if isinstance(value, str)]
 
 
 @pytest.fixture(autouse=True)

@@ -71,7 +71,7 @@ class Running:
 
     def __init__(self, name: str, environment: Any, pids: Sequence[int]):
         self.name, self._environment = name, environment
-        self._clocks = [_cpu_clock(pid) for pid in pids]
+        self._clocks = [cpu_clock(pid) for pid in pids]
 
     def measure(self, actions: np.ndarray, secs: float) -> Rate:
         """Steps for `secs` with `actions`, `[T, num_envs]`, again and again."""
@@ -89,7 +89,7 @@ class Running:
         return time.process_time_ns() + sum(map(time.clock_gettime_ns, self._clocks))
 
 
-def _cpu_clock(pid: int) -> int:
+def cpu_clock(pid: int) -> int:
     """The clock of another process's CPU time, all threads, as Linux numbers them.
 
     In ns, while psutil's times come in ticks of 10 ms.
@@ -146,7 +146,7 @@ def measure(
             "task": task.name,
             "num_envs": num_envs,
             "back_end": back_end.name,
-            **_summary(rates.get(back_end.name), base),
+            **summary(rates.get(back_end.name), base),
         }
         for back_end in fitting
     ]
@@ -162,7 +162,7 @@ def random_actions(task: Task, num_envs: int) -> np.ndarray:
     return random.integers(0, number, (_NUM_ACTIONS_AHEAD, num_envs))
 
 
-def _summary(rates: Sequence[Rate] | None, base: Sequence[Rate]) -> Record:
+def summary(rates: Sequence[Rate] | None, base: Sequence[Rate]) -> Record:
     if rates is None:
         return {**dict.fromkeys(_COLUMNS), "note": NOT_INSTALLED}
     values = [

@@ -61,7 +61,7 @@ def atari_environment(
         id,
         frameskip=1,
         max_num_frames_per_episode=max_episode_frames,
-        **make_kwargs,
+        **{"obs_type": "grayscale", **make_kwargs},  # cheaper than colours nobody sees
     )
     environment = AtariPreprocessing(
         environment, noop_max, frame_skip, screen_size, terminal_on_life_loss

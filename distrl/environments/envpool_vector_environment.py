@@ -35,11 +35,11 @@ class EnvPoolVectorEnvironment(VectorEnvironment):
     Of an Atari game (`"Pong-v5"`), `episode_return` and `episode_length` are those of
     the whole game under `episodic_life` and `reward_clip` too, and an episode begins
     with its first frame repeated behind the loss of a life as well, where envpool goes
-    on with the old frames. What it does differently from `atari_environment`: the reset
-    behind the loss of a life plays no-ops as any other (their rewards do not count in
-    `episode_return`; a game that ends in them is reported by the row of that reset), and
-    images are shrunk by other rounding. To learn as that one
-    does by default, set `episodic_life` and `reward_clip`.
+    on with the old frames. It differs from `atari_environment` in resets alone: FIRE
+    lasts one frame, and one behind the loss of a life plays as many no-ops as any other
+    (their rewards do not count in `episode_return`, and a game that ends in them is
+    reported by the row of that reset). To learn as that one does, set `episodic_life`
+    and `reward_clip`.
 
     Of other environments, an episode that ends by itself in the very step of its time
     limit is truncated, not terminated: envpool does not tell.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,10 +56,7 @@ class ParallelEnvironment(ProcessSlots):
         for factory in factories:
             check_factory(factory, len(factories))
         self._blocking, self._flatten = blocking, flatten
-
-        def worker(*arguments: Any) -> PipeWorker:
-            return PipeWorker(*arguments, flatten=flatten)
-
+        worker = functools.partial(PipeWorker, flatten=flatten)
         super().__init__(
             *(worker, factories, 1, seeds, settings, start_method, limits),
             start_serially=start_serially,

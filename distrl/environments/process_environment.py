@@ -12,6 +12,7 @@ from distrl.core.child_process import ChildLimits, ChildProcess, Outcome, Promis
 from distrl.core.nests import flatten_as, unflatten_as
 from distrl.core.specs import EnvironmentSpec, Nest
 from distrl.environments.environment_host import EnvironmentHost, HostDescription
+from distrl.environments.slot_workers import PRELOAD
 from distrl.environments.slots import Factory
 
 
@@ -70,7 +71,7 @@ class ProcessEnvironment:
         host = functools.partial(
             EnvironmentHost, environment_factory, name, flatten, seed
         )
-        self._child = ChildProcess(host, name, start_method, limits)
+        self._child = ChildProcess(host, name, start_method, limits, preload=PRELOAD)
 
     def start(self, wait: bool = True) -> None:
         """Starts the process; waits until the environment is made unless told not to.

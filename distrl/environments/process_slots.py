@@ -6,7 +6,7 @@ import abc
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium.error import ResetNeeded
@@ -70,8 +70,9 @@ class ProcessSlots(SlotVectorEnvironment):
         ]
         try:
             found = self._start_all(start_serially)
-            self._check_equal(found)
             first = found[0]
+            for one, description in zip(self._workers, found, strict=True):
+                one.check_spec(description.spec, first.spec)
             spaces = first.observation_space, first.action_space
             sums = [each for one in found for each in one.sums_episodes]
             self._describe(total, settings, first.spec, spaces, first.render_mode, sums)
@@ -89,14 +90,6 @@ class ProcessSlots(SlotVectorEnvironment):
             if serially:
                 found.append(worker.child.wait_ready())
         return found or [worker.child.wait_ready() for worker in self._workers]
-
-    def _check_equal(self, found: Sequence[Description]) -> None:
-        for worker, description in zip(self._workers, found, strict=True):
-            if description.spec != found[0].spec:
-                raise ValueError(
-                    f"environment {worker.slots[0]} differs from environment 0: "
-                    f"{description.spec} instead of {found[0].spec}"
-                )
 
     # What subclasses do. `_out` are the arrays of the step (or reset) under way.
 
@@ -292,6 +285,10 @@ class ProcessSlots(SlotVectorEnvironment):
             for worker in self._workers:
                 worker.read_cpu()
         return sum(worker.cpu_secs for worker in self._workers)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        kind = type(self).__name__
+        raise TypeError(f"a {kind} cannot be copied or pickled: it owns processes")
 
     def _close(self) -> None:
         for worker in self._workers:

@@ -10,8 +10,9 @@ import numpy as np
 import psutil
 
 from distrl.core.child_process import ChildDied, ChildLimits, ChildProcess
+from distrl.core.specs import EnvironmentSpec
 from distrl.environments.faults import Fault
-from distrl.environments.slot_workers import SlotWorker
+from distrl.environments.slot_workers import PRELOAD, SlotWorker
 
 
 class Worker:
@@ -36,7 +37,9 @@ class Worker:
         first, last = self.slots[0], self.slots[-1]
         name = f"environment {first}" + (f" to {last}" if last > first else "")
         made = self._make(self.restarts)
-        return ChildProcess(made, name, self._start_method, self._limits)
+        return ChildProcess(
+            made, name, self._start_method, self._limits, preload=PRELOAD
+        )
 
     def renew(self) -> None:
         """A new child, not started, in place of the one before, which is closed."""
@@ -52,6 +55,14 @@ class Worker:
             with contextlib.suppress(psutil.Error):
                 times = psutil.Process(self.child.pid).cpu_times()
                 self.cpu_secs = self._earlier_cpu_secs + times.user + times.system
+
+    def check_spec(self, spec: EnvironmentSpec, expected: EnvironmentSpec) -> None:
+        """Raises ValueError unless its environments are like environment 0."""
+        if spec != expected:
+            raise ValueError(
+                f"environment {self.slots[0]} differs from environment 0: {spec} "
+                f"instead of {expected}"
+            )
 
     def is_lost(self, error: Exception) -> bool:
         """Whether the process hangs, or has ended (SystemExit is an error of its own),

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from distrl.core.child_process import FORKSERVER_PRELOAD
 from distrl.core.nests import flatten_as, unflatten_as
 from distrl.core.seeds import EnvironmentSeeds
 from distrl.core.shared_arrays import SharedArrays
@@ -19,6 +20,9 @@ from distrl.environments.slot_records import (
     new_arrays,
 )
 from distrl.environments.slots import Factory, Slots
+
+#: What children of environments import; the fork server does so once for all.
+PRELOAD = (*FORKSERVER_PRELOAD, "distrl.environments.slot_workers")
 
 
 class Description(NamedTuple):

@@ -12,6 +12,7 @@ from distrl.environments.vector_environment import (
     Info,
     VectorEnvironment,
     VectorStep,
+    slots_to_reset,
 )
 
 
@@ -79,13 +80,12 @@ class VectorWrapper(VectorEnvironment):
         options: dict[str, Any] | None,
         timeout: float | None,
     ) -> tuple[Nest, Info]:
+        begins = slots_to_reset(options, self.num_envs)
         try:
             observation, info = self.environment.reset(seeds, options, timeout)
         except BaseException:
             self._lost()
             raise
-        mask = (options or {}).get("reset_mask")
-        begins = np.ones(self.num_envs, bool) if mask is None else np.array(mask, bool)
         return self._first(observation, info, begins)
 
     def _start_step(self, actions: Nest) -> None:

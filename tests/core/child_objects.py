@@ -14,7 +14,10 @@ from multiprocessing import forkserver, resource_tracker
 
 import psutil
 
-from distrl.core.child_process import ChildProcess
+from distrl.core.child_process import ChildLimits, ChildProcess
+
+LIMITS = ChildLimits(startup_secs=30.0, call_secs=20.0, close_secs=3.0)
+IMPATIENT = ChildLimits(startup_secs=30.0, call_secs=20.0, close_secs=0.3)
 
 
 def wait_until(predicate: Callable[[], object], timeout: float, what: str) -> None:
@@ -89,6 +92,10 @@ class Counter:
 
     def environment(self, variable: str) -> str | None:
         return os.environ.get(variable)
+
+    def first_environment(self) -> str:
+        """The variables that the process was started with."""
+        return pathlib.Path("/proc/self/environ").read_text()
 
     def send_signal(self, number: int) -> str:
         os.kill(os.getpid(), number)
@@ -182,6 +189,13 @@ class Picky(Exception):
 
     def __init__(self, code: int, reason: str):
         super().__init__(f"{reason}: {code}")
+
+
+class Shifty(Exception):
+    """Comes out of a pickle as something else."""
+
+    def __reduce__(self) -> tuple:
+        return str, ("shifty",)
 
 
 class Locked(Exception):

@@ -3,7 +3,6 @@
 import gc
 import os
 import pickle
-import sys
 
 import child_objects
 import numpy as np
@@ -94,8 +93,6 @@ def test_what_one_writes_the_other_reads_and_no_arrays_overlap():
 
 @pytest.mark.parametrize("method", START_METHODS)
 def test_a_child_shares_them(method):
-    if method == "fork" and "tensorflow" in sys.modules:
-        pytest.skip("TensorFlow is loaded")
     shared = SharedArrays.create(FIELDS)
     with ChildProcess(Writer, "writer", method) as child:
         child.start()

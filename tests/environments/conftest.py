@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from distrl.core.child_process import ChildProcess
+from distrl.environments.slot_workers import PRELOAD
 
 # The helpers of the tests of core, wherever pytest was started.
 sys.path.append(str(Path(__file__).parents[1] / "core"))
@@ -20,11 +22,16 @@ def _shared_memory() -> set[str]:
 
 
 @pytest.fixture(scope="session")
-def fork_server() -> None:
-    """multiprocessing's own helpers are there before anything is counted."""
-    with ChildProcess(dict, "first") as child:
+def fork_server() -> Iterator[None]:
+    """multiprocessing's own helpers are there before anything is counted; and what
+    counts collects garbage, which is cheap once all modules are exempt from it."""
+    gc.collect()
+    gc.freeze()
+    with ChildProcess(dict, "first", preload=PRELOAD) as child:
         child.start()
         child.wait_ready(60.0)
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -1,104 +1,45 @@
-"""Environments, limits and back-ends for the tests of environments in processes."""
+"""Environments for the tests of processes: what children import, so nothing heavy."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
-import pytest
-from child_objects import wait_until
 from gymnasium import spaces
 from small_environments import CountEnv
 
-from distrl.core.child_process import ChildLimits
-from distrl.core.seeds import EnvironmentSeeds
-from distrl.environments.parallel_environment import ParallelEnvironment
-from distrl.environments.serial_vector_environment import SerialVectorEnvironment
-from distrl.environments.shared_memory_vector_environment import (
-    SharedMemoryVectorEnvironment,
-)
-from distrl.environments.slot_records import SlotSettings
-from distrl.environments.vector_environment import VectorEnvironment
-
-LIMITS = ChildLimits(startup_secs=30.0, call_secs=20.0, close_secs=3.0)
-IMPATIENT = ChildLimits(startup_secs=30.0, call_secs=0.7, close_secs=0.3)
-SEEDS = EnvironmentSeeds(7, "actor", 3)
-
 Factory = Callable[[], gymnasium.Env]
-Maker = Callable[..., VectorEnvironment]  # (factory, num_envs, **kwargs)
+SETTING = 1  # what a program would set after the import
 
 
-def parallel(
-    factory: Factory, num_envs: int, *args: Any, **kwargs: Any
-) -> ParallelEnvironment:
-    return ParallelEnvironment([factory] * num_envs, *args, **kwargs)
+def wait_for(predicate: Callable[[], object], timeout: float) -> None:
+    """Polls, for what other processes do. Raises TimeoutError."""
+    deadline = time.monotonic() + timeout
+    while not predicate():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {timeout} s in vain")
+        threading.Event().wait(0.005)
 
 
-def shared(each: int | None, copy: bool = True) -> Maker:
-    return functools.partial(
-        SharedMemoryVectorEnvironment, environments_per_process=each, copy=copy
-    )
+class Still(gymnasium.Env):
+    """TF-Agents' example: float32 [3, 3], actions float32 [7] in [-1, 1]."""
 
+    observation_space = spaces.Box(-np.inf, np.inf, (3, 3), np.float32)
+    action_space = spaces.Box(-1, 1, (7,), np.float32)
 
-#: Every kind of processes.
-BACK_ENDS: dict[str, Maker] = {
-    "parallel": parallel,
-    "parallel, flat": functools.partial(parallel, flatten=True),
-    "parallel, blocking": functools.partial(parallel, blocking=True),
-    "shared": shared(None),
-    "shared, 1 each": shared(1),
-    "shared, 3 each": shared(3),
-    "shared, no copy": shared(1, copy=False),
-}
-#: One of each that differs in how it fails: pipes, shared memory, shared processes.
-FEW = {name: BACK_ENDS[name] for name in ("parallel", "shared, 1 each", "shared")}
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
+        return np.zeros((3, 3), np.float32), {}
 
-
-def serial(
-    factory: Factory,
-    num_envs: int,
-    seeds: EnvironmentSeeds | None = None,
-    settings: SlotSettings = SlotSettings(),
-    limits: ChildLimits = LIMITS,
-) -> SerialVectorEnvironment:
-    """The reference; there is nothing that limits could be for."""
-    return SerialVectorEnvironment(factory, num_envs, seeds, settings)
-
-
-def pids(environment: Any) -> list[int]:
-    """The processes of a vector environment, in the order of the slots."""
-    return [worker.child.pid for worker in environment._workers]
-
-
-def owner(environment: Any, slot: int) -> Any:
-    """The child in which a slot lives."""
-    (worker,) = (w for w in environment._workers if slot in w.slots)
-    return worker.child
-
-
-def zeros(environment: VectorEnvironment) -> np.ndarray:
-    return np.zeros(environment.num_envs, np.int64)
-
-
-@contextlib.contextmanager
-def fails(
-    error: type[BaseException], text: str, index: int | None
-) -> Iterator[pytest.ExceptionInfo]:
-    """Expects an error that names an environment."""
-    with pytest.raises(error, match=text) as caught:
-        yield caught
-    assert getattr(caught.value, "environment_index", None) == index
-    said = f"{caught.value} {caught.value.__cause__}"
-    assert index is None or f"environment {index}" in said
+    def step(self, action: np.ndarray) -> Any:
+        return np.full((3, 3), action.sum(), np.float32), 1.0, False, False, {}
 
 
 class Shows(gymnasium.Env):
@@ -168,17 +109,28 @@ class Waits(CountEnv):
 
     def step(self, action: int) -> Any:
         if action == 1:
-            wait_until(self._path.exists, 30.0, "the file")
+            wait_for(self._path.exists, 30.0)
         return super().step(action)
+
+
+class Secretive(CountEnv):
+    """A step with action 1 has an info that cannot be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__(max_count=9999)
+
+    def step(self, action: int) -> Any:
+        result = super().step(action)
+        return (*result[:4], {"lock": threading.Lock()}) if action == 1 else result
 
 
 class Meets(CountEnv):
     """Is made once so many of its kind are being made at the same time."""
 
-    def __init__(self, folder: str | os.PathLike, number: int):
+    def __init__(self, folder: str | os.PathLike, number: int, secs: float = 10.0):
         super().__init__()
         Path(folder, f"here{os.getpid()}").touch()
-        wait_until(lambda: len(os.listdir(folder)) >= number, 10.0, "the others")
+        wait_for(lambda: len(os.listdir(folder)) >= number, secs)
 
 
 class Alone(CountEnv):
@@ -219,8 +171,3 @@ class Plan:
 
     def make(self) -> CountEnv:
         return CountEnv(self._count)
-
-
-def skip_fork(start_method: str) -> None:
-    if start_method == "fork" and "tensorflow" in sys.modules:
-        pytest.skip("TensorFlow is loaded")
