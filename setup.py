@@ -21,6 +21,7 @@ setup(
         "tensorflow>=2.18",
     ],
     extras_require={
+        "envpool": ["envpool>=1.2"],
         "dev": ["mypy>=1.13", "pytest>=8.0", "pytest-timeout>=2.3", "ruff>=0.8"],
     },
 )

@@ -14,21 +14,30 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gin
+from gymnasium.wrappers import TimeLimit
 
 from distrl.agents.actor_learner_agent import ActorLearnerAgent
 from distrl.agents.apex_agent import ApexAgent
 from distrl.agents.settings import Acting, Learning, Replay
 from distrl.core.child_process import ChildLimits
 from distrl.core.errors import ConfigError
+from distrl.environments.action_repeat import ActionRepeat
 from distrl.environments.atari import atari_environment
+from distrl.environments.envpool_vector_environment import EnvPoolVectorEnvironment
+from distrl.environments.episode_log import EpisodeLog
+from distrl.environments.frame_stack import FrameStack
 from distrl.environments.gymnasium_environments import gymnasium_environment
 from distrl.environments.native_vector_environment import NativeVectorEnvironment
+from distrl.environments.observation_normaliser import ObservationNormaliser
 from distrl.environments.restarts import RestartPolicy
+from distrl.environments.reward_clip import RewardClip, RewardSign
 from distrl.environments.serial_vector_environment import SerialVectorEnvironment
 from distrl.environments.shared_memory_vector_environment import (
     SharedMemoryVectorEnvironment,
 )
 from distrl.environments.slot_records import SlotSettings
+from distrl.environments.video_recorder import VideoRecorder
+from distrl.environments.wrapped import wrapped
 from distrl.lifecycle.settings import Run, StopConditions, Timeouts
 from distrl.memories.prioritized import PrioritizedMemory
 from distrl.memories.uniform import UniformMemory
@@ -58,19 +67,20 @@ for _part in (
     *(UniformMemory, PrioritizedMemory),
     # environments
     *(SerialVectorEnvironment, SharedMemoryVectorEnvironment),
-    *(NativeVectorEnvironment, SlotSettings, RestartPolicy, ChildLimits),
+    *(NativeVectorEnvironment, EnvPoolVectorEnvironment, wrapped),
+    *(SlotSettings, RestartPolicy, ChildLimits),
 ):
     gin.external_configurable(_part)
 
 
 def _factory_maker(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Arguments in, a factory that calls `function` with them out.
+    """Arguments in, a function that calls `function` with them and more out.
 
     What gin itself makes of a function could not be sent to another process, where
     nothing is configured.
     """
 
-    @functools.wraps(function)
+    @functools.wraps(function, updated=())
     def bound(*args: Any, **kwargs: Any) -> Callable[..., Any]:
         return functools.partial(function, *args, **kwargs)
 
@@ -78,7 +88,13 @@ def _factory_maker(function: Callable[..., Any]) -> Callable[..., Any]:
     return bound
 
 
-for _function in (gymnasium_environment, atari_environment):
+for _function in (
+    *(gymnasium_environment, atari_environment),
+    # wrappers of single environments, of vector environments, and their use
+    *(ActionRepeat, TimeLimit),
+    *(FrameStack, ObservationNormaliser, RewardClip, RewardSign),
+    *(EpisodeLog, VideoRecorder),
+):
     gin.external_configurable(_factory_maker(_function))
 
 DEFAULTS = """

@@ -123,3 +123,34 @@ def test_one_reading_leaves_nothing_for_the_next():
     bad(["Replay.batch_size = 77", "mlp.hidden_sizes = (3,)"])
     agent = bad([]).agent
     assert agent.replay.batch_size == 256
+
+
+def test_wrappers_in_gin_reach_the_environments_of_other_processes():
+    """Frames are stacked here, actions repeated there."""
+    bindings = [
+        "ApexAgent.environment_factory = @vector/wrapped()",
+        "vector/wrapped.factory = @SharedMemoryVectorEnvironment",
+        "vector/wrapped.wrappers = (@FrameStack(), @RewardSign())",
+        "FrameStack.num_stacked = 3",
+        "SharedMemoryVectorEnvironment.environment_factory = @wrapped()",
+        "wrapped.factory = @gymnasium_environment()",
+        "wrapped.wrappers = (@ActionRepeat(), @TimeLimit())",
+        "ActionRepeat.num_repeats = 4",
+        "TimeLimit.max_episode_steps = 5",
+    ]
+    path = str(ROOT / "apex" / "cartpole.gin")
+    agent = configurables.read_experiment(path, bindings).agent
+    with agent.make_environment(0, "actor", 0, 2) as environment:
+        assert environment.spec.observation.shape == (3, 4)
+        environment.reset()
+        steps = [environment.step(np.zeros(2, np.int64)) for _ in range(5)]
+    lengths = [step.info["episode_length"][0] for step in steps if step.info]
+    assert lengths and lengths[0] <= 5  # 20 pushes to one side are too many
+    assert steps[0].reward.tolist() == [1.0, 1.0]
+    assert max(step.info["episode_return"][0] for step in steps if step.info) > 5
+
+
+def test_a_setting_that_a_wrapper_does_not_have_is_refused():
+    with pytest.raises(ConfigError, match="num_stacks"):
+        path = str(ROOT / "apex" / "cartpole.gin")
+        configurables.read_experiment(path, ["FrameStack.num_stacks = 3"])
