@@ -22,6 +22,12 @@ setup(
     ],
     extras_require={
         "envpool": ["envpool>=1.2"],
-        "dev": ["mypy>=1.13", "pytest>=8.0", "pytest-timeout>=2.3", "ruff>=0.8"],
+        "dev": [
+            "mypy>=1.13",
+            "pytest>=8.0",
+            "pytest-timeout>=2.3",
+            "ruff>=0.8",
+            "scipy>=1.11",
+        ],
     },
 )

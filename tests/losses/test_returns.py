@@ -5,7 +5,6 @@ import pytest
 
 from distrl.losses.returns import (
     generalized_advantages,
-    normalised_advantages,
     step_mask,
     td_lambda_targets,
 )
@@ -23,6 +22,7 @@ def example(seed=0, end_rate=0.25):
     rewards = rng.normal(size=(T, B)).astype(np.float32)
     values = rng.normal(size=(T + 1, B)).astype(np.float32)
     terminated, truncated = rng.random((2, T, B)) < end_rate / 2
+    terminated[-1, :2] = truncated[-1, 2:4] = True
     first_is_last = rng.random(B) < 0.5
     mask = np.ones((T, B), bool)
     for b in range(B):
@@ -102,7 +102,7 @@ def test_the_example_has_all_kinds_of_end():
     _, _, terminated, truncated, mask, _ = example()
     ends = [terminated & mask, truncated & mask, terminated & truncated & mask]
     assert all(kind.any() for kind in ends) and (~mask[0]).any() and mask[0].any()
-    assert ends[0][-1].any() or ends[1][-1].any()
+    assert ends[0][-1].any() and ends[1][-1].any()
     assert ((terminated | truncated) & ~mask).any()
 
 
@@ -175,6 +175,25 @@ def test_seed_rls_values_truncated():
     np.testing.assert_allclose(result.advantages, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("terminated", "expected"),
+    [(True, [0.167, -1.8, 1.18]), (False, [1.57835, 1.11, 1.18])],
+)
+def test_ends_cut_also_where_no_row_is_masked(terminated, expected):
+    """SR-8's own layout: the next episode follows at once, and belongs to another."""
+    end, none = flags(1, length=3), flags(length=3)
+    result = generalized_advantages(
+        column(0.1, 0.2, 0.3),
+        column(1.0, 2.0, 3.0, 4.0),
+        end if terminated else none,
+        none if terminated else end,
+        ~none,
+        0.97,
+        0.5,
+    )
+    np.testing.assert_allclose(result.advantages[:, 0], expected, atol=1e-6)
+
+
 def on_policy(rewards, discount, lambda_):
     """Targets of one unroll of four steps without ends, values 1 to 5."""
     none = flags(length=4)
@@ -234,24 +253,6 @@ def test_an_unroll_cut_in_two_has_the_same_mask():
     np.testing.assert_array_equal(np.concatenate([head, tail]), mask)
 
 
-def test_normalised_advantages():
-    rng = np.random.default_rng(0)
-    advantages, mask = 5 + 3 * rng.normal(size=(T, B)), rng.random((T, B)) < 0.7
-    advantages[~mask] = 1e6
-    result = normalised_advantages(advantages, mask)
-    assert result.dtype == np.float32 and (result[~mask] == 0).all()
-    assert result[mask].mean() == pytest.approx(0, abs=1e-6)
-    assert result[mask].std() == pytest.approx(1, rel=1e-5)
-    order = np.argsort(advantages[mask])
-    np.testing.assert_array_equal(order, np.argsort(result[mask], kind="stable"))
-
-
-@pytest.mark.parametrize("rows", [0, 1, 4])
-def test_advantages_without_spread_are_zero(rows):
-    result = normalised_advantages(np.full(4, 0.1), np.arange(4) < rows)
-    np.testing.assert_allclose(result, 0, atol=1e-6)
-
-
 def test_no_rows():
     none = np.zeros((0, 2), bool)
     result = generalized_advantages(
@@ -276,8 +277,6 @@ def test_other_wrong_shapes():
         generalized_advantages(*flat, 0.9, 0.9)
     with pytest.raises(ValueError, match="first_is_last"):
         step_mask(arguments[2], arguments[3], np.zeros(B + 1, bool))
-    with pytest.raises(ValueError, match="mask"):
-        normalised_advantages(np.zeros(3), np.zeros(2, bool))
 
 
 @pytest.mark.parametrize("number", [-0.1, 1.1, float("nan")])

@@ -7,7 +7,6 @@ import scipy.stats
 import tensorflow.compat.v1 as tf
 from graph_runs import differences, run
 
-from distrl.core.errors import ConfigError
 from distrl.core.specs import ArraySpec
 from distrl.networks.gaussian import MAX_ABS_LOG_STD, GaussianFactory
 from distrl.networks.squashed_gaussian import SquashedGaussianFactory
@@ -132,14 +131,15 @@ def test_the_squashed_density_is_one_over_the_actions():
 @pytest.mark.parametrize(
     ("std", "error"), [(0.01, 2e-5), (1.0, 2e-5), (3.0, 0.003), (20.0, 0.4)]
 )
-@pytest.mark.parametrize("mean", [0.0, 0.8, -4.0, 30.0])
-def test_the_squashed_entropy_is_as_exact_as_it_says(std, error, mean):
+def test_the_squashed_entropy_is_as_exact_as_it_says(std, error):
     spec = ArraySpec((), "float32", -1.0, 1.0)
     factory = SquashedGaussianFactory(spec, state_dependent_std=True)
-    p = np.float32([[mean, np.log(std)]])
+    mean = np.float32([0, 0.8, -4, 30])
+    log_std = np.full(4, np.log(std), np.float32)
+    p = np.stack([mean, log_std], axis=1)
     entropy = run(lambda p: factory(p).entropy(), (p,))
-    expected = squashed_entropy(mean, np.log(std), -1.0, 1.0)
-    assert entropy == pytest.approx(expected, abs=error, rel=2e-6)
+    expected = squashed_entropy(mean, log_std, np.array(-1.0), np.array(1.0))
+    np.testing.assert_allclose(entropy, expected, atol=error, rtol=2e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -230,24 +230,23 @@ def test_a_log_std_of_the_network_starts_at_the_initial_one():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("log_std", [-30.0, -20.0, 15.0, 30.0])
-@pytest.mark.parametrize("x", [-100.0, 0.0, 1.0, 100.0])
-def test_extremes_stay_finite(kind, log_std, x):
+def test_extremes_stay_finite(kind):
     """Tiny and huge spreads, saturated tanh: values and gradients."""
     factory = kind(ArraySpec((), "float32", -1.0, 1.0), state_dependent_std=True)
-    p = np.float32([[0.5, log_std]])
+    log_std = np.repeat(np.float32([-30, -20, 15, 30]), 4)
+    x = np.tile(np.float32([-100, 0, 1, 100]), 4)
+    p = np.stack([np.full(16, 0.5, np.float32), log_std], axis=1)
 
     def build(p, q, x):
         p, q = factory(p), factory(q)
         return p.log_prob(x), p.entropy(), p.kl(q), q.kl(p), p.sample([1, 1])
 
     values, gradients = run(
-        build, (p, p * 0 + 0.1, np.float32([x])), lambda v: v[0] + v[1] + v[2] + v[3]
+        build, (p, p * 0 + 0.1, x), lambda v: v[0] + v[1] + v[2] + v[3]
     )
     assert all(np.isfinite(value).all() for value in values)
     assert np.isfinite(gradients[0]).all()
-    if abs(log_std) > MAX_ABS_LOG_STD:
-        assert gradients[0][0, 1] == 0
+    assert (gradients[0][abs(log_std) > MAX_ABS_LOG_STD, 1] == 0).all()
 
 
 def test_a_saturated_tanh_loses_nothing():
@@ -260,58 +259,6 @@ def test_a_saturated_tanh_loses_nothing():
     log_prob = run(lambda p, x: factory(p).log_prob(x), (p, x))
     expected = scipy.stats.norm.logpdf(0) + 2 * abs(np.float64(x)) - 2 * np.log(2)
     np.testing.assert_allclose(log_prob, expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_environment_gets_a_clipped_action(dtype):
-    spec = ArraySpec((2,), dtype, (-1.0, -np.inf), (0.1, np.inf))
-    factory = GaussianFactory(spec)
-    raw = np.float32([[-7, -7], [0.05, 3], [9, 1e6]])
-    expected = np.array([[-1, -7], [np.float32(0.05), 3], [0.1, 1e6]]).astype(dtype)
-    for action in (
-        factory.to_environment(raw),
-        run(factory.to_environment_graph, (raw,)),
-    ):
-        assert action.dtype == dtype
-        np.testing.assert_array_equal(action, expected)
-    assert raw[0, 0] == -7 and factory.raw_spec == ArraySpec((2,), "float32")
-
-
-def test_without_bounds_nothing_is_clipped():
-    raw = np.float32([-1e30, 1e30])
-    factory = GaussianFactory(ArraySpec((), "float32"))
-    np.testing.assert_array_equal(factory.to_environment(raw), raw)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_environment_gets_a_squashed_action(dtype):
-    spec = ArraySpec((2,), dtype, SPEC.minimum, SPEC.maximum)
-    factory = SquashedGaussianFactory(spec)
-    raw = np.float32([[-50, 50], [0, 0], [0.3, -0.3]])
-    expected = LOW + (HIGH - LOW) * (np.tanh(raw.astype(np.float64)) + 1) / 2
-    for action in (
-        factory.to_environment(raw),
-        run(factory.to_environment_graph, (raw,)),
-    ):
-        assert action.dtype == dtype
-        np.testing.assert_allclose(action, expected, rtol=1e-6)
-        assert (action >= LOW).all() and (action <= HIGH).all()
-    assert factory.raw_spec == ArraySpec((2,), "float32")
-
-
-def test_bounds_that_float32_rounds_are_kept():
-    spec = ArraySpec((), "float32", float(np.float32(-0.1)), float(np.float32(0.7)))
-    action = SquashedGaussianFactory(spec).to_environment(np.float32([-99, 99]))
-    np.testing.assert_array_equal(action, np.float32([-0.1, 0.7]))
-
-
-@pytest.mark.parametrize(
-    ("low", "high"),
-    [(None, 1.0), (-1.0, None), ((-1.0, -np.inf), 1.0), (1.0, 1.0), (1.0, (2.0, 0.0))],
-)
-def test_squashing_needs_finite_bounds_apart(low, high):
-    with pytest.raises(ConfigError, match="finite bounds"):
-        SquashedGaussianFactory(ArraySpec((2,), "float32", low, high))
 
 
 @pytest.mark.parametrize("kind", KINDS)
