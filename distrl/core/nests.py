@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from distrl.core.specs import Nest
+from distrl.core.specs import ArraySpec, Nest
 
 
 def map_nest(function: Callable[..., Any], *nests: Nest) -> Nest:
@@ -29,6 +29,14 @@ def flatten_as(spec: Nest, nest: Nest) -> list[Any]:
     Raises ValueError when the structures differ.
     """
     return optree.tree_structure(spec).flatten_up_to(nest)
+
+
+def unflattener(spec: Nest) -> Callable[[Sequence[Any]], Nest]:
+    """`unflatten_as` for one spec, without looking at it each time."""
+    structure = optree.tree_structure(spec)
+    if isinstance(spec, ArraySpec):
+        return lambda flat: flat[0]
+    return lambda flat: optree.tree_unflatten(structure, flat)
 
 
 def unflatten_as(spec: Nest, flat: Sequence[Any]) -> Nest:

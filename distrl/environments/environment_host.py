@@ -13,9 +13,9 @@ from distrl.core.specs import EnvironmentSpec, Nest
 from distrl.environments.slots import Factory
 from distrl.environments.spaces import (
     WrongObservation,
-    check_observation,
     environment_spec,
     leaf_getters,
+    observation_check,
 )
 
 Reset = tuple[Nest, dict[str, Any]]  # observation and info
@@ -47,6 +47,7 @@ class EnvironmentHost:
                 environment.close()
             raise
         self._getters = leaf_getters(self._spec.observation)
+        self._check_observation = observation_check(self._spec.observation)
 
     def describe(self) -> HostDescription:
         made = self._environment
@@ -80,7 +81,7 @@ class EnvironmentHost:
 
     def _check(self, observation: Any) -> None:
         try:
-            check_observation(self._spec.observation, observation)
+            self._check_observation(observation)
         except WrongObservation as error:
             raise WrongObservation(f"{self._name}: {error}") from error
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distrl.core.specs import ArraySpec, Nest, leaves
-from distrl.environments.spaces import check_observation, leaf_getters
+from distrl.environments.spaces import leaf_getters, observation_check
 
 #: Called with the `[N, ...]` leaves, the row, and one observation.
 ObservationWriter = Callable[[list[np.ndarray], int, Any], None]
@@ -20,7 +20,7 @@ def observation_writer(spec: Nest) -> ObservationWriter:
     It raises WrongObservation for another structure, shape or dtype.
     """
     shapes = [leaf.shape for leaf in leaves(spec)]
-    getters = leaf_getters(spec)
+    getters, check = leaf_getters(spec), observation_check(spec)
 
     def write_nest(buffers: list[np.ndarray], row: int, value: Any) -> None:
         try:
@@ -30,7 +30,7 @@ def observation_writer(spec: Nest) -> ObservationWriter:
             for buffer, part in zip(buffers, parts, strict=True):
                 buffer[row] = part
         except (LookupError, TypeError, ValueError):
-            check_observation(spec, value)  # raises a better one
+            check(value)  # raises a better one
             raise
 
     def write_array(buffers: list[np.ndarray], row: int, value: Any) -> None:

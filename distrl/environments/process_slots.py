@@ -146,7 +146,9 @@ class ProcessSlots(SlotVectorEnvironment):
         mask = slots_to_reset(options, self.num_envs)
         report = self._merged(outcomes, np.ones(self.num_envs, bool), seeds, options)
         if report is not None:
-            self._totals.reset(np.array(report.restarted, int))
+            renewed = np.array(report.restarted, int)  # some may not be in the mask
+            self._totals.reset(renewed)
+            self._ended[renewed] = False
         self._note_ends(self._over & ~mask, report)
         return self._first(self._finished().observation, report, options)
 

@@ -114,5 +114,9 @@ class SharedMemoryVectorEnvironment(ProcessSlots):
 
     def _close(self) -> None:
         super()._close()
-        if self._shared is not None:
-            self._shared.close()
+        if self._shared is None:
+            return
+        self._buffers, self._actions, self._last = [], [], []
+        if hasattr(self, "_out"):  # or the memory would stay as long as this object
+            del self._out
+        self._shared.close()

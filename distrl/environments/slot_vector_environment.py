@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from distrl.core.nests import unflatten_as
-from distrl.core.specs import EnvironmentSpec, Nest, leaves
+from distrl.core.nests import unflattener
+from distrl.core.specs import EnvironmentSpec, Nest
 from distrl.environments.episode_totals import EpisodeTotals
 from distrl.environments.infos import stack_infos
 from distrl.environments.slot_records import SlotArrays, SlotReport, SlotSettings
@@ -44,7 +44,7 @@ class SlotVectorEnvironment(VectorEnvironment):
         self.num_envs, self._settings, self.spec = num_envs, settings, spec
         self.observation_space, self.action_space = spaces
         self.autoreset_mode, self.render_mode = settings.autoreset_mode, render_mode
-        self._leaf_specs = leaves(spec.observation)
+        self._unflatten = unflattener(spec.observation)
         self._sums_episodes = np.array(sums_episodes, bool)
         self._totals = EpisodeTotals(num_envs)
         self._ended = np.zeros(num_envs, bool)  # by the step before
@@ -72,7 +72,7 @@ class SlotVectorEnvironment(VectorEnvironment):
         info: Info = {}
         if report is not None:
             info = self._news(report)
-        return unflatten_as(self.spec.observation, observation), info
+        return self._unflatten(observation), info
 
     def _result(self, arrays: SlotArrays, report: SlotReport | None) -> VectorStep:
         """The result of a step; keeps the arrays. Raises the first fault."""
@@ -89,7 +89,7 @@ class SlotVectorEnvironment(VectorEnvironment):
         if report is not None:
             info |= self._news(report)
         return VectorStep(
-            unflatten_as(self.spec.observation, arrays.observation),
+            self._unflatten(arrays.observation),
             arrays.reward.astype(np.float32),
             arrays.terminated,
             arrays.truncated,

@@ -23,8 +23,8 @@ from distrl.environments.observation_writer import observation_writer
 from distrl.environments.restarts import RestartBudget
 from distrl.environments.slot_records import SlotArrays, SlotReport, SlotSettings
 from distrl.environments.spaces import (
-    check_observation,
     environment_spec,
+    observation_check,
     reports_episodes,
     split_actions,
 )
@@ -74,6 +74,7 @@ class Slots:
         self.render_mode = first_one.render_mode
         self.sums_episodes = [not reports_episodes(e) for e in self.environments]
         self._steps = [environment.step for environment in self.environments]
+        self._check = observation_check(self.spec.observation)
         self._write = observation_writer(self.spec.observation)
         self._new = [True] * number  # not reset yet since they were made
         self._resetting = [True] * number
@@ -159,10 +160,10 @@ class Slots:
         """Steps or resets every slot; `rows` are the actions that `split` returned."""
         report = SlotReport.empty()
         rewards, write, steps = out.reward, self._write, self._steps
-        keep_infos, resetting = self._settings.keep_infos, self._resetting
-        rewards.fill(0.0)
-        out.terminated.fill(False)
-        out.truncated.fill(False)
+        observation, resetting = out.observation, self._resetting
+        keep_infos = self._settings.keep_infos
+        for array in out[1:]:
+            array.fill(0)
         for slot, action in enumerate(rows):
             try:
                 if resetting[slot]:
@@ -171,7 +172,7 @@ class Slots:
                         report.episodes[slot] = info["episode"]
                 else:
                     value, rewards[slot], ended, cut, info = steps[slot](action)
-                    write(out.observation, slot, value)
+                    write(observation, slot, value)
                     if ended or cut:
                         out.terminated[slot], out.truncated[slot] = ended, cut
                         info = self._end_episode(slot, value, info, out, report)
@@ -230,7 +231,7 @@ class Slots:
         if seed is not None:
             environment.action_space.seed(seed)
         value, info = environment.reset(seed=seed, options=options)
-        check_observation(self.spec.observation, value)
+        self._check(value)
         self._write(out.observation, slot, value)
         self._new[slot] = self._resetting[slot] = False
         return info

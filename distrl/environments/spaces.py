@@ -120,20 +120,32 @@ class WrongObservation(ValueError):
     """An environment broke its own observation space."""
 
 
-def check_observation(spec: Nest, value: Any) -> None:
-    """Raises WrongObservation, naming the leaf, unless `value` is one of `spec`.
+def observation_check(spec: Nest) -> Callable[[Any], None]:
+    """A function that raises WrongObservation, naming the leaf, unless it is given an
+    observation of `spec`.
 
     A dtype fits when the spec's holds each of its values.
     """
-    for (name, leaf), get in zip(named_leaves(spec), leaf_getters(spec), strict=True):
-        problem = f"observation, leaf {name!r}: expected {leaf.dtype}{list(leaf.shape)}"
-        try:
-            array = np.asarray(get(value))
-        except (LookupError, TypeError, ValueError) as error:
-            raise WrongObservation(f"{problem}, got {_outline(value)}") from error
-        fits = np.can_cast(array.dtype, leaf.dtype, "safe")
-        if not fits or array.shape != leaf.shape:
-            raise WrongObservation(f"{problem}, got {array.dtype}{list(array.shape)}")
+    parts = list(zip(named_leaves(spec), leaf_getters(spec), strict=True))
+
+    def check(value: Any) -> None:
+        for (name, leaf), get in parts:
+            try:
+                array = np.asarray(get(value))
+            except (LookupError, TypeError, ValueError) as error:
+                raise _wrong(name, leaf, _outline(value)) from error
+            fits = np.can_cast(array.dtype, leaf.dtype, "safe")
+            if not fits or array.shape != leaf.shape:
+                raise _wrong(name, leaf, f"{array.dtype}{list(array.shape)}")
+
+    return check
+
+
+def _wrong(name: str, leaf: ArraySpec, got: str) -> WrongObservation:
+    expected = f"{leaf.dtype}{list(leaf.shape)}"
+    return WrongObservation(
+        f"observation, leaf {name!r}: expected {expected}, got {got}"
+    )
 
 
 def _outline(value: Any) -> str:

@@ -137,10 +137,9 @@ class VectorEnvironment(abc.ABC):
             raise NoAsyncCallError("step_wait() without step_async()", "step")
         try:
             step = self._finish_step(timeout)
-        except TimeoutError:
-            raise
-        except BaseException:
-            self._pending = False
+        except BaseException as error:
+            ours = not hasattr(error, "environment_index")
+            self._pending = ours and isinstance(error, TimeoutError)
             raise
         self._pending = False
         return step

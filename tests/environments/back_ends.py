@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -93,8 +92,3 @@ def fails(
     assert getattr(caught.value, "environment_index", None) == index
     said = f"{caught.value} {caught.value.__cause__}"
     assert index is None or f"environment {index}" in said
-
-
-def skip_fork(start_method: str) -> None:
-    if start_method == "fork" and "tensorflow" in sys.modules:
-        pytest.skip("TensorFlow is loaded")

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import process_samples
 import pytest
-from back_ends import LIMITS, SEEDS, fails, parallel, pids, skip_fork, zeros
+from back_ends import LIMITS, SEEDS, fails, parallel, pids, zeros
 from child_objects import is_gone
 from gymnasium.error import (
     AlreadyPendingCallError,
@@ -66,7 +66,6 @@ def test_specs_and_shapes(blocking):
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_any_factory_with_any_start_method(start_method):
-    skip_fork(start_method)
     with in_parallel(factories(), start_method=start_method) as environment:
         environment.reset()
         for number in range(10):

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from back_ends import LIMITS, skip_fork
+from back_ends import LIMITS
 from child_objects import is_gone, start_script, wait_until
 from gymnasium import spaces
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
@@ -71,7 +71,6 @@ def test_start_and_close_and_two_steps_and_close():
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_any_factory_with_any_start_method(start_method):
-    skip_fork(start_method)
     made = factories()[1:3] if start_method == "spawn" else factories()
     started = [process(factory, start_method=start_method) for factory in made]
     try:

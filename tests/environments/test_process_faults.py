@@ -478,6 +478,25 @@ def test_a_lost_process_is_replaced_by_a_reset_too(make):
             environment.reset()
 
 
+@pytest.mark.parametrize("steps_before", [1, 3])
+def test_a_process_lost_in_a_reset_of_one_of_its_slots(steps_before):
+    """Its other slot cannot be kept: it is reset too, whether it had ended or not."""
+    factory, make = functools.partial(CountEnv, 3), FEW["shared, 2 each"]
+    with make(factory, 3, None, restarting(1), limits=LIMITS) as environment:
+        environment.reset()
+        for _ in range(steps_before):
+            environment.step([1, 1, 1])
+        os.kill(owner(environment, 0).pid, signal.SIGKILL)
+        mask = np.array([True, False, False])
+        observation, info = environment.reset(options={"reset_mask": mask})
+        assert observation.tolist() == [0, 0, steps_before]
+        assert info["restarted"].tolist() == [True, True, False]
+        steps = [environment.step([1, 1, 1]) for _ in range(3)]
+    assert steps[-1].terminated.tolist() == [True, True, False]
+    assert steps[-1].info["episode_length"].tolist() == [3, 3, 0]
+    assert steps[-1].info["episode_return"].tolist() == [3, 3, 0]
+
+
 @every
 def test_a_constructor_that_fails_again(make, tmp_path):
     """Each attempt costs one of the budget."""

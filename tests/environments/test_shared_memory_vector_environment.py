@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from back_ends import LIMITS, SEEDS, fails, parallel, pids, serial, skip_fork, zeros
+from back_ends import LIMITS, SEEDS, fails, parallel, pids, serial, zeros
 from child_objects import is_gone, start_script, wait_until
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
@@ -76,7 +76,6 @@ def test_simple_environments_of_baselines(tmp_path, dtype):
 
 @pytest.mark.parametrize("start_method", START_METHODS)
 def test_any_start_method(start_method):
-    skip_fork(start_method)
     factory = factories()[1]  # a lambda; ParallelEnvironment has them all
     with batch(factory, 2, None, SlotSettings(), 1, start_method) as environment:
         environment.reset()
@@ -145,6 +144,24 @@ def test_without_copies_an_observation_is_valid_for_one_more_step():
         for part in step[1:4]:
             assert part.flags.owndata
     assert seen[-1]["a"].tolist() == [[5, 5]] * 2  # the memory goes with its last user
+
+
+def num_mappings():
+    with open("/proc/self/maps") as file:
+        return sum("memfd:distrl" in line for line in file)
+
+
+@pytest.mark.parametrize("was_used", [False, True])
+@pytest.mark.parametrize("copy", [False, True])
+def test_the_memory_goes_with_the_environment(was_used, copy):
+    before = num_mappings()
+    environment = batch(Reused, 2, copy=copy)
+    if was_used:
+        environment.reset()
+        environment.step([0, 0])
+    assert num_mappings() == before + 1
+    environment.close()
+    assert num_mappings() == before
 
 
 def test_without_copies_the_half_of_a_pending_step_is_valid():

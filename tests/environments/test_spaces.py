@@ -7,9 +7,9 @@ from gymnasium.wrappers import FlattenObservation, FrameStackObservation
 from distrl.core.errors import ConfigError
 from distrl.core.specs import ArraySpec
 from distrl.environments.spaces import (
-    check_observation,
     environment_spec,
     leaf_getters,
+    observation_check,
     space_spec,
     split_actions,
 )
@@ -118,7 +118,7 @@ def test_getters_follow_the_spec_not_the_value():
 def test_wrong_observation_names_leaf_expected_and_got(value, message):
     spec = space_spec(spaces.Dict(a=spaces.Box(-1, 1, (2,)), b=spaces.Discrete(3)))
     with pytest.raises(ValueError, match=message):
-        check_observation(spec, value)
+        observation_check(spec)(value)
 
 
 def test_discrete_actions_are_python_integers():
