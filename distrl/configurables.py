@@ -18,9 +18,11 @@ from gymnasium.wrappers import TimeLimit
 
 from distrl.agents.actor_learner_agent import ActorLearnerAgent
 from distrl.agents.apex_agent import ApexAgent
-from distrl.agents.settings import Acting, Learning, Replay
+from distrl.agents.ppo_agent import PPOAgent
+from distrl.agents.settings import Acting, Learning, Replay, Rounds
 from distrl.core.child_process import ChildLimits
 from distrl.core.errors import ConfigError
+from distrl.core.schedules import constant, linear
 from distrl.environments.action_repeat import ActionRepeat
 from distrl.environments.atari import atari_environment
 from distrl.environments.envpool_vector_environment import EnvPoolVectorEnvironment
@@ -38,10 +40,16 @@ from distrl.environments.shared_memory_vector_environment import (
 from distrl.environments.slot_records import SlotSettings
 from distrl.environments.video_recorder import VideoRecorder
 from distrl.environments.wrapped import wrapped
+from distrl.learners.sync_samples import PPOSettings
 from distrl.lifecycle.settings import Run, StopConditions, Timeouts
 from distrl.memories.prioritized import PrioritizedMemory
 from distrl.memories.uniform import UniformMemory
+from distrl.models.ddpg import DDPGModel
 from distrl.models.dqn import DQNModel
+from distrl.models.ppo import PPOModel
+from distrl.networks.deterministic import critic_network, deterministic_policy_network
+from distrl.networks.distributions import action_distribution
+from distrl.networks.policy_value_network import orthogonal_mlp, policy_value_network
 from distrl.networks.q_network import q_network
 from distrl.networks.torsos import mlp, nature_cnn
 
@@ -59,10 +67,13 @@ _configured_experiment = gin.external_configurable(Experiment)
 for _part in (
     # agents and their settings
     *(ApexAgent, Acting, Replay, Learning),
+    *(PPOAgent, Rounds, PPOSettings, PPOModel),
+    *(policy_value_network, action_distribution, orthogonal_mlp),
     # the run
     *(Run, StopConditions, Timeouts),
     # models and networks
     *(DQNModel, q_network, mlp, nature_cnn),
+    *(DDPGModel, deterministic_policy_network, critic_network),
     # memories
     *(UniformMemory, PrioritizedMemory),
     # environments
@@ -71,6 +82,11 @@ for _part in (
     *(SlotSettings, RestartPolicy, ChildLimits),
 ):
     gin.external_configurable(_part)
+
+
+# gin has a `constant` of its own.
+gin.external_configurable(constant, name="constant_schedule")
+gin.external_configurable(linear, name="linear_schedule")
 
 
 def _factory_maker(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,6 +113,11 @@ for _function in (
 ):
     gin.external_configurable(_factory_maker(_function))
 
+_BAD_CONFIG = (
+    *(ValueError, TypeError, SyntaxError, LookupError),
+    *(ImportError, OSError),
+)
+
 DEFAULTS = """
 Experiment.run = @Run()
 Run.stop = @StopConditions()
@@ -107,8 +128,20 @@ ApexAgent.model = @DQNModel()
 ApexAgent.acting = @Acting()
 ApexAgent.replay = @Replay()
 ApexAgent.learning = @Learning()
+PPOAgent.environment_factory = @SerialVectorEnvironment
+PPOAgent.model = @PPOModel()
+PPOAgent.rounds = @Rounds()
+PPOAgent.training = @PPOSettings()
+PPOAgent.learning = @Learning()
+PPOModel.network = @policy_value_network
+PPOModel.distribution = @action_distribution
+policy_value_network.torso = @orthogonal_mlp
 DQNModel.network = @q_network
 q_network.torso = @mlp
+DDPGModel.policy_network = @deterministic_policy_network
+DDPGModel.critic_network = @critic_network
+deterministic_policy_network.torso = @mlp
+critic_network.torso = @critic/mlp
 SerialVectorEnvironment.environment_factory = @gymnasium_environment()
 SharedMemoryVectorEnvironment.environment_factory = @gymnasium_environment()
 """
@@ -127,7 +160,7 @@ def read_experiment(file: str, bindings: Sequence[str] = ()) -> Experiment:
         gin.parse_config(DEFAULTS)
         gin.parse_config_files_and_bindings([file], list(bindings))
         return _configured_experiment()
-    except (ValueError, TypeError, SyntaxError, ImportError, OSError) as error:
+    except _BAD_CONFIG as error:
         raise ConfigError(f"{file}: {first_line(error)}") from error
 
 

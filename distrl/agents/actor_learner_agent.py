@@ -16,6 +16,7 @@ from distrl.core.seeds import EnvironmentSeeds
 from distrl.core.specs import EnvironmentSpec
 from distrl.environments.vector_environment import VectorEnvironment
 from distrl.lifecycle import run_state
+from distrl.lifecycle.round_plan import RoundBoard
 from distrl.lifecycle.run_state import RunState
 from distrl.lifecycle.run_status import RunReporter
 from distrl.lifecycle.stop_monitor import StopMonitor
@@ -144,6 +145,11 @@ def parameter_store(task: Task, name: str = "parameters") -> ParameterStore:
     addresses: list[Address] = task.addresses("ps")
     run = int(task.view.run_id, 16)
     return ParameterStore(f"{name}/{task.view.run_id}", addresses, run)
+
+
+def round_board(task: Task) -> RoundBoard:
+    """Where the rounds of this run are planned."""
+    return RoundBoard(task.view.run_id, task.address("ps", 0))
 
 
 def leave(task: Task) -> None:

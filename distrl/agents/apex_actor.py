@@ -10,20 +10,23 @@ import numpy as np
 
 from distrl.agents.actor_learner_agent import parameter_store
 from distrl.agents.async_agent import Shipment
-from distrl.agents.epsilon_greedy import Decision, EpsilonGreedy
+from distrl.agents.behaviour import Behaviour, Decision
+from distrl.agents.epsilon_greedy import EpsilonGreedy
 from distrl.agents.evaluation import greedy_returns
 from distrl.agents.learner_loop import BEST
+from distrl.agents.noisy_policy import NoisyPolicy
 from distrl.agents.settings import Acting
 from distrl.checkpoints.policy import LocalPolicy
 from distrl.cluster.parameter_store import ParameterStore
 from distrl.core import seeds
 from distrl.core.nests import concatenate, map_nest
-from distrl.core.specs import Nest
+from distrl.core.specs import EnvironmentSpec, Nest
 from distrl.core.threads import Deadline
 from distrl.environments.vector_environment import VectorEnvironment, VectorStep
 from distrl.lifecycle.task import Task
 from distrl.memories.n_step_accumulator import NStepAccumulator
 from distrl.metrics.episode_statistics import EpisodeStatistics
+from distrl.models.ddpg import DDPGModel
 from distrl.models.dqn import DQNModel
 
 log = logging.getLogger(__name__)
@@ -45,14 +48,17 @@ class _Group:
         self.slots = slice(first, first + environment.num_envs)
         self.observation, _ = environment.reset()
         self._decision: Decision | None = None
+        # Which observations are the first, and which the last, of an episode.
+        self._began = np.ones(environment.num_envs, np.bool_)
+        self._ended = np.zeros(environment.num_envs, np.bool_)
 
-    def decided(self, policy: EpsilonGreedy) -> Decision:
+    def decided(self, policy: Behaviour) -> Decision:
         """What was decided for the newest observation; decides it when nothing was.
 
         The step with those actions is under way then.
         """
         if self._decision is None:
-            self._decision = policy.decide(self.observation, self.slots)
+            self._decision = policy.decide(self.observation, self.slots, self._began)
             self.environment.step_async(self._decision.action)
         return self._decision
 
@@ -60,6 +66,9 @@ class _Group:
         """The step that is under way; nothing is decided for what it shows."""
         step = self.environment.step_wait()
         self.observation, self._decision = step.observation, None
+        # What a reset step says belongs to no episode.
+        ended = (step.terminated | step.truncated) & ~self._ended
+        self._began, self._ended = self._ended, ended
         return step
 
 
@@ -75,7 +84,7 @@ class ApexActor:
         task: Task,
         environments: Sequence[VectorEnvironment],
         evaluation_environment: VectorEnvironment | None,
-        model: DQNModel,
+        model: DQNModel | DDPGModel,
         acting: Acting,
     ):
         self._task, self._acting = task, acting
@@ -83,13 +92,9 @@ class ApexActor:
         spec, number = environments[0].spec, sum(sizes)
         total = task.cluster.num_actors * number
         first = task.index % task.cluster.num_actors * number
-        epsilons = acting.epsilons(first, number, total)
-        self._policy = EpsilonGreedy(
-            LocalPolicy(model, spec),
-            spec.action,
-            epsilons,
-            seeds.seed_sequence(task.run.seed, "actor", task.index),
-        )
+        seed = seeds.seed_sequence(task.run.seed, "actor", task.index)
+        places = range(first, first + number)
+        self._policy = make_behaviour(model, spec, acting, places, total, seed)
         memories = len(task.cluster.memory)
         owners = (np.arange(number) + task.index) % memories
         self._parts = [
@@ -116,8 +121,9 @@ class ApexActor:
         self._groups = list(map(_Group, environments, firsts))
         self._child_cpu_secs = 0.0
         self._count_cpu()
-        task.gauges["epsilons"] = [round(e, 6) for e in epsilons]
-        log.info("epsilons of the slots: %s", task.gauges["epsilons"])
+        for name, values in self._policy.exploration.items():
+            task.gauges[name] = [round(value, 6) for value in values]
+            log.info("%s of the slots: %s", name, task.gauges[name])
 
     def load(self, version: int, parameters: np.ndarray) -> None:
         self._parameters = parameters
@@ -218,6 +224,26 @@ class ApexActor:
             self._evaluation.close()
         if self._best is not None:
             self._best.close()
+
+
+def make_behaviour(
+    model: DQNModel | DDPGModel,
+    spec: EnvironmentSpec,
+    acting: Acting,
+    slots: range,
+    total: int,
+    seed: np.random.SeedSequence,
+) -> Behaviour:
+    """The behaviour policy that goes with a model, for these of `total` slots.
+
+    It follows from the model: what can explore with one cannot with the other, so a
+    setting would only add a way to be wrong.
+    """
+    if isinstance(model, DDPGModel):
+        stds = acting.noise_stds(slots.start, len(slots), total)
+        return NoisyPolicy(model, spec, stds, acting.noise_correlation, seed)
+    epsilons = acting.epsilons(slots.start, len(slots), total)
+    return EpsilonGreedy(LocalPolicy(model, spec), spec.action, epsilons, seed)
 
 
 def _joined(rows: Sequence[Nest]) -> Nest:

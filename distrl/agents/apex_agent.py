@@ -1,4 +1,4 @@
-"""Ape-X (Horgan et al. 2018, https://arxiv.org/abs/1803.00933) with DQN."""
+"""Ape-X (Horgan et al. 2018, https://arxiv.org/abs/1803.00933) with DQN or DDPG."""
 
 from __future__ import annotations
 
@@ -24,18 +24,22 @@ from distrl.lifecycle.task import Task
 from distrl.memories.rate_limiter import RateLimiter
 from distrl.memories.replay_memory import ReplayMemory
 from distrl.metrics.machine import memory_bytes
+from distrl.models.ddpg import DDPGModel
 from distrl.models.dqn import DQNModel
 
 log = logging.getLogger(__name__)
 
 
 class ApexAgent(AsyncAgent):
-    """Many actors with different ε fill prioritized memories that one learner draws on.
+    """Many actors that explore differently fill prioritized memories that one learner
+    draws on.
 
-    Actors compute the first priorities from the values they acted on; the learner's
-    come back with the ids of the rows. Actor 0 also plays greedy evaluation episodes,
-    which are never shipped. The slots of an actor are dealt out over the memories, so
-    each environment's stream stays with one memory. With `num_groups` of 2, half of an
+    With a DQNModel, for a discrete action, every slot has an ε of its own; with a
+    DDPGModel, for an array of bounded real numbers, noise of its own. Actors compute
+    the first priorities from the values they acted on; the learner's come back with the
+    ids of the rows. Actor 0 also plays greedy evaluation episodes, which are never
+    shipped. The slots of an actor are dealt out over the memories, so each
+    environment's stream stays with one memory. With `num_groups` of 2, half of an
     actor's environments step while the policy acts on the other half (which needs a
     vector environment with processes of its own).
     """
@@ -44,7 +48,7 @@ class ApexAgent(AsyncAgent):
         self,
         environment_factory: EnvironmentFactory,
         memory_factory: type[ReplayMemory],
-        model: DQNModel,
+        model: DQNModel | DDPGModel,
         num_envs: int = 32,
         acting: Acting = Acting(),
         replay: Replay = Replay(),
@@ -56,6 +60,12 @@ class ApexAgent(AsyncAgent):
         self.acting, self.replay, self.learning = acting, replay, learning
 
     def check(self, spec: EnvironmentSpec, task: Task) -> None:
+        try:
+            self.model.check(spec)
+        except ConfigError as error:
+            raise ConfigError(
+                f"ApexAgent.model is a {type(self.model).__name__}: {error}"
+            ) from error
         try:
             self.make_limiter(task)
         except ValueError as error:

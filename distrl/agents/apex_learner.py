@@ -13,8 +13,9 @@ from distrl.core.nests import map_nest
 from distrl.core.records import PriorityUpdate, ReplayBatch
 from distrl.core.specs import EnvironmentSpec
 from distrl.core.threads import Deadline
+from distrl.learners.learning_session import LearningSession
 from distrl.lifecycle.task import Task
-from distrl.models.dqn import DQNModel
+from distrl.models.learning_graph import LearningModel
 
 _PRIORITY_DELAY_SECS = 0.05  # priorities of several bundles share a message
 _MEASURE_SECS = 1.0  # between two measurements of loss and gradients
@@ -27,11 +28,13 @@ class ApexLearner(LearnerLoop):
         self,
         task: Task,
         spec: EnvironmentSpec,
-        model: DQNModel,
+        model: LearningModel,
         learning: Learning,
         replay: Replay,
     ):
-        super().__init__(task, spec, model, learning)
+        session = LearningSession(model, spec, task.run.seed, learning.num_threads)
+        super().__init__(task, spec, model, session, learning)
+        self._training = session
         self._batch_size = replay.batch_size
         self._max_steps = task.run.stop.max_learner_steps
         self._next_measure = Deadline(0.0)
@@ -67,7 +70,7 @@ class ApexLearner(LearnerLoop):
 
     def _train(self, batch: ReplayBatch) -> np.ndarray:
         measure = self._next_measure.passed
-        priorities, metrics = self.session.train(batch, measure)
+        priorities, metrics = self._training.train(batch, measure)
         self.task.counters.add("trained", priorities.size)
         if measure:
             self._next_measure = Deadline(_MEASURE_SECS)

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from distrl.checkpoints.parameters import unflatten_parameters
+from distrl.agents.behaviour import Decision
+from distrl.checkpoints.parameters import ParameterSpec, unflatten_parameters
 from distrl.checkpoints.policy import LocalPolicy
 from distrl.core.specs import Nest
 from distrl.networks.discrete import smallest_value
-
-
-class Decision(NamedTuple):
-    """What was decided for N slots."""
-
-    action: Any  # [N], in the environment's numbering
-    value_taken: Any  # float32 [N], of the action
-    value_max: Any  # float32 [N], of the best action
 
 
 class EpsilonGreedy:
@@ -37,6 +30,11 @@ class EpsilonGreedy:
         self._epsilons = np.asarray(epsilons)
         self._random = np.random.default_rng(seed)
         self.version = -1
+        self.exploration = {"epsilons": list(epsilons)}
+
+    @property
+    def parameter_specs(self) -> list[ParameterSpec]:
+        return self._policy.parameter_specs
 
     def load(self, version: int, parameters: np.ndarray) -> None:
         """Takes uint8 parameters as they travel. Raises ValueError when they do not
@@ -46,8 +44,13 @@ class EpsilonGreedy:
         )
         self.version = version
 
-    def decide(self, observation: Nest, slots: slice = slice(None)) -> Decision:
-        """`observation` is `[N, ...]`, of these slots."""
+    def decide(
+        self,
+        observation: Nest,
+        slots: slice = slice(None),
+        began: np.ndarray | None = None,
+    ) -> Decision:
+        """`observation` is `[N, ...]`, of these slots; `began` makes no difference."""
         values = self._policy.action_values(observation)
         best = values.argmax(axis=1)
         rows = np.arange(best.size)

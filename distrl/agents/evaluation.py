@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -18,6 +18,22 @@ def greedy_returns(
 ) -> list[float] | None:
     """Undiscounted returns of `num_episodes` fresh episodes; None when stopped.
 
+    See `greedy_steps`, which does it a step at a time.
+    """
+    for returns in greedy_steps(environment, act, num_episodes):
+        if returns is not None:
+            return returns
+        if stop():
+            return None
+    return None
+
+
+def greedy_steps(
+    environment: VectorEnvironment, act: Callable[[Nest], Nest], num_episodes: int
+) -> Iterator[list[float] | None]:
+    """A vector step at a time: None, and in the end the undiscounted returns of
+    `num_episodes` fresh episodes.
+
     Each slot plays its share, so that short episodes are not favoured. `act` maps
     observations `[N, ...]` to actions.
     """
@@ -28,12 +44,11 @@ def greedy_returns(
     returns: list[float] = []
     observation, _ = environment.reset()
     while len(returns) < num_episodes:
-        if stop():
-            return None
+        yield None
         step = environment.step(act(observation))
         observation = step.observation
         if "_episode_return" in step.info:
             counts = step.info["_episode_return"] & (played < shares)
             returns.extend(step.info["episode_return"][counts].tolist())
             played += step.info["_episode_return"]
-    return returns
+    yield returns

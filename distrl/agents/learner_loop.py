@@ -7,6 +7,8 @@ import json
 import logging
 import secrets
 import time
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,29 +16,52 @@ from distrl.agents.actor_learner_agent import parameter_store
 from distrl.agents.settings import Learning
 from distrl.checkpoints.checkpoint_store import CheckpointStore
 from distrl.checkpoints.export import export_saved_model
-from distrl.checkpoints.parameters import flatten_parameters, unflatten_parameters
+from distrl.checkpoints.parameters import (
+    ParameterSpec,
+    flatten_parameters,
+    unflatten_parameters,
+)
 from distrl.cluster.parameter_store import ParameterPublisher
 from distrl.core.specs import EnvironmentSpec
 from distrl.core.threads import Deadline
-from distrl.learners.learning_session import LearningSession
 from distrl.lifecycle.ledger import write_ledger
 from distrl.lifecycle.task import Task
-from distrl.models.dqn import DQNModel
 
 log = logging.getLogger(__name__)
 
 BEST = "best"
 
 
+class TrainedSession(Protocol):
+    """What is published, saved and exported of whatever trains."""
+
+    learner_steps: int
+    parameter_specs: list[ParameterSpec]
+
+    def parameters(self) -> list[np.ndarray]:
+        """What acting needs, in the order of `parameter_specs`."""
+
+    def named(self, parameters: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        """Parameters in the order of `parameter_specs`, by their names."""
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Every variable by its name."""
+
+
 class LearnerLoop(abc.ABC):
     """One learner task. A subclass says what a step and the end of its channels are."""
 
     def __init__(
-        self, task: Task, spec: EnvironmentSpec, model: DQNModel, learning: Learning
+        self,
+        task: Task,
+        spec: EnvironmentSpec,
+        model: Any,
+        session: TrainedSession,
+        learning: Learning,
     ):
         self.task, self._spec, self._model = task, spec, model
         self._learning = learning
-        self.session = LearningSession(model, spec, task.run.seed, learning.num_threads)
+        self.session = session
         self._checkpoints = CheckpointStore(
             task.run_dir / "checkpoints", learning.checkpoints_kept
         )

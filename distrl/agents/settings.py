@@ -17,6 +17,9 @@ class Acting:
     block_length: int = 32  # actor steps between two shipments
     epsilon_base: float = 0.4  # slot i of N explores with base^(1 + exponent·i/(N−1))
     epsilon_exponent: float = 7.0
+    noise_max: float = 0.4  # std of slot 0, in half the distance of the action's bounds
+    noise_min: float = 0.05  # of the last slot; between them it falls evenly
+    noise_correlation: float = 0.0  # of successive steps; 0 is white, 0.85 as in DDPG
     pull_period_secs: float = 0.2  # between looks for newer parameters
     evaluation_period_secs: float = 10.0  # between greedy evaluations by actor 0
     evaluation_episodes: int = 20
@@ -31,12 +34,32 @@ class Acting:
                 f"Acting.epsilon_base: expected 0 to 1, got {self.epsilon_base}"
             )
 
+        if not 0 <= self.noise_min <= self.noise_max:
+            raise ConfigError(
+                "Acting.noise_min and noise_max: expected 0 <= noise_min <= noise_max, "
+                f"got {self.noise_min} and {self.noise_max}"
+            )
+        if not 0 <= self.noise_correlation < 1:
+            raise ConfigError(
+                "Acting.noise_correlation: expected 0 to below 1, "
+                f"got {self.noise_correlation}"
+            )
+
     def epsilons(self, first: int, number: int, total: int) -> list[float]:
         """Exploration of slots first … first + number − 1 of `total` (Horgan et al.
         2018, https://arxiv.org/abs/1803.00933). A single slot explores with `base`."""
         return [
             self.epsilon_base
             ** (1 + self.epsilon_exponent * (slot % total) / max(1, total - 1))
+            for slot in range(first, first + number)
+        ]
+
+    def noise_stds(self, first: int, number: int, total: int) -> list[float]:
+        """Noise of slots first … first + number − 1 of `total`, linear from `noise_max`
+        to `noise_min`. A single slot has `noise_max`."""
+        fall = (self.noise_max - self.noise_min) / max(1, total - 1)
+        return [
+            self.noise_max - fall * (slot % total)
             for slot in range(first, first + number)
         ]
 
@@ -67,6 +90,26 @@ class Replay:
     def bundle_rows(self) -> int:
         """Rows of one `batches` message."""
         return self.batch_size * self.batches_per_message
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounds:
+    """How the rounds of a synchronous agent are collected."""
+
+    steps_per_round: int = 128  # actor steps of each actor
+    late_shares: str = "wait"  # or "drop": the round goes on without them
+    share_timeout_secs: float = 30.0  # after which a share is late
+    evaluation_period_secs: float = 10.0  # between greedy evaluations by actor 0
+    evaluation_episodes: int = 20
+
+    def __post_init__(self) -> None:
+        _check_positive(self, ("steps_per_round", "share_timeout_secs"))
+        _check_positive(self, ("evaluation_period_secs", "evaluation_episodes"))
+        if self.late_shares not in ("wait", "drop"):
+            raise ConfigError(
+                'Rounds.late_shares: expected "wait" or "drop", '
+                f"got {self.late_shares!r}"
+            )
 
 
 @dataclasses.dataclass(frozen=True)

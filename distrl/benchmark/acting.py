@@ -1,6 +1,6 @@
 """What acting costs: `python -m distrl.benchmark.acting --config=FILE`.
 
-One actor alone: its environments, ε-greedy policy and n-step accumulator, without
+One actor alone: its environments, behaviour policy and n-step accumulator, without
 run, network and queue. Medians of the repeats:
 
   env_steps_per_sec    of wall time, one process
@@ -26,7 +26,7 @@ from distrl.core import seeds
 
 if TYPE_CHECKING:
     from distrl.agents.apex_agent import ApexAgent
-    from distrl.agents.epsilon_greedy import EpsilonGreedy
+    from distrl.agents.behaviour import Behaviour
     from distrl.environments.vector_environment import VectorEnvironment
     from distrl.memories.n_step_accumulator import NStepAccumulator
 
@@ -35,27 +35,27 @@ SECTIONS = ("environment", "inference", "accumulation")
 
 def make_policy(
     agent: ApexAgent, environment: VectorEnvironment, checkpoint: str | None
-) -> EpsilonGreedy:
+) -> Behaviour:
     """The behaviour policy of a run's only actor. Raises ConfigError, ValueError."""
-    from distrl.agents.epsilon_greedy import EpsilonGreedy
+    from distrl.agents.apex_actor import make_behaviour
     from distrl.checkpoints.checkpoint_store import CheckpointStore
-    from distrl.checkpoints.policy import LocalPolicy
+    from distrl.checkpoints.parameters import flatten_parameters
     from distrl.checkpoints.variables import select_parameters
 
-    spec, number = environment.spec, environment.num_envs
-    policy = LocalPolicy(agent.model, spec)
+    spec, slots = environment.spec, range(environment.num_envs)
+    random = seeds.seed_sequence(0, "actor", 0)
+    policy = make_behaviour(agent.model, spec, agent.acting, slots, len(slots), random)
     if checkpoint is not None:
         path = pathlib.Path(checkpoint)
         arrays, _ = CheckpointStore(path.parent).load(path)
-        policy.load(select_parameters(policy.parameter_specs, arrays))
-    epsilons = agent.acting.epsilons(0, number, number)
-    random = seeds.seed_sequence(0, "actor", 0)
-    return EpsilonGreedy(policy, spec.action, epsilons, random)
+        selected = select_parameters(policy.parameter_specs, arrays)
+        policy.load(0, flatten_parameters(selected))
+    return policy
 
 
 def actor_step(
     environment: VectorEnvironment,
-    policy: EpsilonGreedy,
+    policy: Behaviour,
     accumulator: NStepAccumulator,
     clock: SectionClock,
 ) -> Callable[[], int]:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from distrl.checkpoints.directories import publish_directory
-from distrl.checkpoints.policy import ActingModel
+from distrl.checkpoints.policy import GreedyModel
 from distrl.checkpoints.variables import (
     build_loading,
     parameter_specs,
@@ -19,8 +19,8 @@ from distrl.checkpoints.variables import (
 )
 from distrl.cluster.local_session import local_session_config
 from distrl.core.errors import ConfigError
+from distrl.core.nests import flatten_as
 from distrl.core.specs import EnvironmentSpec, Nest, describe, leaves, named_leaves
-from distrl.networks.discrete import greedy_action
 from distrl.networks.placeholders import placeholders
 
 FORMAT = "distrl export 1"
@@ -28,7 +28,7 @@ MARKER = "distrl_export.json"
 
 
 def export_saved_model(
-    model: ActingModel,
+    model: GreedyModel,
     spec: EnvironmentSpec,
     parameters: Mapping[str, np.ndarray],
     directory: str | Path,
@@ -39,23 +39,26 @@ def export_saved_model(
         action = policy(observation=batch)["action"]
 
     Inputs, `[N, ...]` with any N: "observation", or for a nest
-    "observation/<path, / as _>" a leaf. Outputs: `action` (greedy, in the
-    environment's numbering and dtype, `[N]`) and `action_values` (float32 `[N, A]`).
-    `distrl_export.json` beside it lists both. An earlier export is replaced, whole.
+    "observation/<path, / as _>" a leaf. Outputs: "action" (greedy, in the
+    environment's numbering and dtype, `[N, ...]`; for a nest "action/<path>" a leaf)
+    and what else the model's `build_greedy` names. `distrl_export.json` beside it lists
+    both. An earlier export is replaced, whole.
 
     `parameters` may hold more than the policy needs. Raises ConfigError when the
-    directory has other content or the action is not discrete, ValueError for
+    directory has other content or the model cannot choose such actions, ValueError for
     parameters that are missing or do not fit.
     """
     directory = Path(directory)
     _check_free(directory)
     with tf.Graph().as_default() as graph:
         observation_ph = placeholders(spec.observation, "observation")
-        values = model.build_acting(spec, observation_ph)
+        action, others = model.build_greedy(spec, observation_ph)
         inputs = dict(
             zip(input_names(spec.observation), leaves(observation_ph), strict=True)
         )
-        outputs = {"action": greedy_action(spec, values), "action_values": values}
+        names = _leaf_names("action", spec.action)
+        actions = flatten_as(spec.action, action)
+        outputs = dict(zip(names, actions, strict=True)) | others
         with tf.Session(graph=graph, config=local_session_config()) as session:
             _load(session, parameters)
             publish_directory(
@@ -65,10 +68,14 @@ def export_saved_model(
 
 def input_names(observation_spec: Nest) -> list[str]:
     """The signature's name of each leaf, in the order of the leaves; all different."""
-    paths = [path.replace("/", "_") for path, _ in named_leaves(observation_spec)]
-    names = [f"observation/{path}" if path else "observation" for path in paths]
+    return _leaf_names("observation", observation_spec)
+
+
+def _leaf_names(name: str, spec: Nest) -> list[str]:
+    paths = [path.replace("/", "_") for path, _ in named_leaves(spec)]
+    names = [f"{name}/{path}" if path else name for path in paths]
     if len(set(names)) < len(names):
-        return [f"{name}_{index}" for index, name in enumerate(names)]
+        return [f"{each}_{index}" for index, each in enumerate(names)]
     return names
 
 

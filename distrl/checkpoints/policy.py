@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,43 +16,59 @@ from distrl.checkpoints.variables import (
     select_parameters,
 )
 from distrl.cluster.local_session import local_callable, local_session_config
-from distrl.core.nests import flatten_as
+from distrl.core.nests import flatten_as, unflattener
 from distrl.core.specs import EnvironmentSpec, Nest, leaves
-from distrl.networks.discrete import discrete_action, smallest_value
 from distrl.networks.placeholders import placeholders
 
 
+class GreedyModel(Protocol):
+    """What is needed of a model to act greedily."""
+
+    def build_greedy(
+        self, spec: EnvironmentSpec, observation_ph: Nest
+    ) -> tuple[Nest, dict[str, tf.Tensor]]:
+        """What the environment takes, `[N, ...]` a leaf of its action, and by name what
+        else an export holds `[N, ...]`. All its variables are parameters."""
+
+
 class ActingModel(Protocol):
-    """What a policy needs of a model: its acting graph."""
+    """What is needed of a model with action values."""
 
     def build_acting(self, spec: EnvironmentSpec, observation_ph: Nest) -> tf.Tensor:
         """Action values `[N, A]`; all its variables are parameters."""
 
 
-class LocalPolicy:
-    """Action values under parameters that can be exchanged.
+class PolicySession:
+    """The outputs of a graph under parameters that can be exchanged.
 
-        policy = LocalPolicy(model, spec)
-        policy.load(unflatten_parameters(data, policy.parameter_specs))
-        values = policy.action_values(observation)
+        session = PolicySession(build, {"observation": spec.observation})
+        session.load(unflatten_parameters(data, session.parameter_specs))
+        outputs = session.run(observation)
 
-    It starts with what `seed` initialises. The graph is finalized, the session runs
-    in the calling thread and on the CPU; `close()` ends it.
+    `build` gets placeholders `[None, ...]`, a nest for each of `inputs`, as keywords.
+    Parameters start with what `seed` initialises. The graph is finalized, the session
+    runs in the calling thread and on the CPU; `close()` ends it.
     """
 
-    def __init__(self, model: ActingModel, spec: EnvironmentSpec, seed: int = 0):
-        self._spec = spec
+    def __init__(
+        self,
+        build: Callable[..., Sequence[tf.Tensor]],
+        inputs: Mapping[str, Nest],
+        seed: int = 0,
+    ):
+        self._inputs = list(inputs.values())
         with tf.Graph().as_default() as graph:
             tf.set_random_seed(seed)
-            observation_ph = placeholders(spec.observation, "observation")
-            values = model.build_acting(spec, observation_ph)
+            given = {name: placeholders(spec, name) for name, spec in inputs.items()}
+            outputs = build(**given)
             self._variables = tf.global_variables()
             loading, load_op = build_loading(self._variables)
             init_op = tf.global_variables_initializer()
             graph.finalize()
         self._session = tf.Session(graph=graph, config=local_session_config())
         self._session.run(init_op)
-        self._run = local_callable(self._session, [values], leaves(observation_ph))
+        feeds = [leaf for nest in given.values() for leaf in leaves(nest)]
+        self._run = local_callable(self._session, outputs, feeds)
         self._load = local_callable(self._session, [], loading, [load_op])
 
     @property
@@ -60,12 +76,13 @@ class LocalPolicy:
         """Name, shape and dtype of every parameter, in the order of `load`."""
         return parameter_specs(self._variables)
 
-    def action_values(self, observation: Nest) -> np.ndarray:
-        """float32 `[N, A]` of observations `[N, ...]`, any N.
+    def run(self, *values: Nest) -> list[np.ndarray]:
+        """The outputs for inputs `[N, ...]`, any N, in the order of `inputs`.
 
-        Raises ValueError, naming the leaf, for one that does not fit the spec.
+        Raises ValueError, naming the leaf, for one that does not fit its spec.
         """
-        return self._run(*flatten_as(self._spec.observation, observation))[0]
+        pairs = zip(self._inputs, values, strict=True)
+        return self._run(*[leaf for pair in pairs for leaf in flatten_as(*pair)])
 
     def load(self, parameters: Sequence[np.ndarray]) -> None:
         """Exchanges all parameters, given in the order of `parameter_specs`.
@@ -80,33 +97,54 @@ class LocalPolicy:
         self._session.close()
 
 
+class LocalPolicy(PolicySession):
+    """Action values under parameters that can be exchanged."""
+
+    def __init__(self, model: ActingModel, spec: EnvironmentSpec, seed: int = 0):
+        super().__init__(
+            lambda observation: [model.build_acting(spec, observation)],
+            {"observation": spec.observation},
+            seed,
+        )
+
+    def action_values(self, observation: Nest) -> np.ndarray:
+        """float32 `[N, A]` of observations `[N, ...]`, any N.
+
+        Raises ValueError, naming the leaf, for one that does not fit the spec.
+        """
+        return self.run(observation)[0]
+
+
 class GreedyPolicy:
     """The best actions under parameters that are given by name."""
 
     def __init__(
         self,
-        model: ActingModel,
+        model: GreedyModel,
         spec: EnvironmentSpec,
         parameters: Mapping[str, np.ndarray],
     ):
         """`parameters` may hold more than the policy needs, such as a checkpoint.
 
-        Raises ConfigError unless the action is discrete, ValueError for parameters
-        that are missing or do not fit.
+        Raises ConfigError for actions that the model cannot choose, ValueError for
+        parameters that are missing or do not fit.
         """
-        self._action = discrete_action(spec)
-        self._policy = LocalPolicy(model, spec)
+
+        def build(observation: Nest) -> list[tf.Tensor]:
+            return flatten_as(spec.action, model.build_greedy(spec, observation)[0])
+
+        self._session = PolicySession(build, {"observation": spec.observation})
+        self._action = unflattener(spec.action)
         self.load(parameters)
 
-    def act(self, observation: Nest) -> np.ndarray:
-        """The first of the best actions, in the environment's numbering, `[N]`."""
-        best = self._policy.action_values(observation).argmax(axis=1)
-        return (best + smallest_value(self._action)).astype(self._action.dtype)
+    def act(self, observation: Nest) -> Nest:
+        """What the environment takes, in its numbering, `[N, ...]` a leaf."""
+        return self._action(self._session.run(observation))
 
     def load(self, parameters: Mapping[str, np.ndarray]) -> None:
         """Exchanges the parameters; the same errors as at first."""
-        self._policy.load(select_parameters(self._policy.parameter_specs, parameters))
+        self._session.load(select_parameters(self._session.parameter_specs, parameters))
 
     def close(self) -> None:
         """Ends the session; the policy cannot be used any more."""
-        self._policy.close()
+        self._session.close()

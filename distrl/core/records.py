@@ -112,3 +112,42 @@ def newest_frames(observation_spec: Nest, observation: Nest) -> Nest:
         observation_spec,
         observation,
     )
+
+
+class RolloutRows(NamedTuple):
+    """What N streams did in T steps under one set of parameters, time-major.
+
+    Row t is an observation and what the step from it returned; row T is the observation
+    behind the last step, only there to be worth something. The row of the last
+    observation of an episode counts for nothing else either (`losses.returns.step_mask`
+    says which rows those are).
+    """
+
+    observation: Nest  # [T + 1, N, ...]
+    raw_action: Nest  # [T, N, ...], as the policy's distribution has it
+    behaviour_log_prob: Any  # float32 [T, N]
+    value: Any  # float32 [T + 1, N], under the acting parameters
+    reward: Any  # float32 [T, N]
+    terminated: Any  # bool [T, N]
+    truncated: Any  # bool [T, N]
+    first_is_last: Any  # bool [N], row 0 is the last observation of an episode
+    stream: Any  # int64 [N], names the stream over rounds; a restarted one is another
+
+
+def rollout_rows_spec(spec: EnvironmentSpec, raw_action: Nest) -> RolloutRows:
+    """Dtypes and trailing shapes of RolloutRows, behind their axes T and N.
+
+    `raw_action` is the spec of raw actions. The last two have no axis T.
+    """
+    scalar, flag = ArraySpec((), "float32"), ArraySpec((), "bool")
+    return RolloutRows(
+        observation=spec.observation,
+        raw_action=raw_action,
+        behaviour_log_prob=scalar,
+        value=scalar,
+        reward=scalar,
+        terminated=flag,
+        truncated=flag,
+        first_is_last=flag,
+        stream=ArraySpec((), "int64"),
+    )

@@ -17,19 +17,24 @@ from distrl.checkpoints.variables import (
 from distrl.cluster.local_session import local_callable, local_session_config
 from distrl.core.records import ReplayBatch
 from distrl.core.specs import EnvironmentSpec, leaves
-from distrl.models.dqn import DQNModel
+from distrl.models.learning_graph import LearningModel
 from distrl.networks.placeholders import batch_placeholders
 
 
 class LearningSession:
     """Trains a model on batches; knows no queue and no other task.
 
-    One `train` is one learner step. The target network is updated every
-    `model.target_update_period` of them. `num_threads` share an operation.
+    One `train` is one learner step. Targets become equal to what they follow every
+    `target_update_period` of them, if the model's graph has one; otherwise its training
+    step moves them. `num_threads` share an operation.
     """
 
     def __init__(
-        self, model: DQNModel, spec: EnvironmentSpec, seed: int, num_threads: int = 1
+        self,
+        model: LearningModel,
+        spec: EnvironmentSpec,
+        seed: int,
+        num_threads: int = 1,
     ):
         with tf.Graph().as_default() as graph:
             tf.set_random_seed(seed)
@@ -52,7 +57,7 @@ class LearningSession:
         self._variables = local_callable(session, built.variables, [])
         self._load = local_callable(session, [], values, [load])
         self._update_target = local_callable(session, [], [], [built.target_update_op])
-        self._target_update_period = model.target_update_period
+        self._target_update_period = built.target_update_period
         self._variable_specs = parameter_specs(built.variables)
         self.parameter_specs: list[ParameterSpec] = parameter_specs(built.parameters)
         self.learner_steps = 0
@@ -67,7 +72,8 @@ class LearningSession:
         run = self._measure if measure else self._train
         priorities, *metrics = run(*_feeds(batch))
         self.learner_steps += 1
-        if self.learner_steps % self._target_update_period == 0:
+        period = self._target_update_period
+        if period is not None and self.learner_steps % period == 0:
             self._update_target()
         return priorities, dict(zip(self._metrics, map(float, metrics), strict=False))
 

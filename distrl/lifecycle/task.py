@@ -254,18 +254,19 @@ class Task:
             for producer, state in self.view.producers(job).items()
         )
 
-    def hand_over(self, sender: ProxySender, record: Nest, rows: int) -> None:
-        """Gives a record to a sender, waiting for room. What it cannot take, because
-        the peer is gone or the run's end takes too long, is counted as lost."""
+    def hand_over(self, to: ProxySender, record: Nest, rows: int, **tags: int) -> None:
+        """Gives a record to a sender (`tags`: version, round), waiting for room. What
+        it cannot take, because the peer is gone or the run's end takes too long, is
+        counted as lost."""
         limit: Deadline | None = None
         with self.timer.measure("wait"):
-            while not sender.put(record, rows, timeout=0.2):
+            while not to.put(record, rows, 0.2, **tags):
                 self.heartbeat.progress += 1
                 if self.should_stop and limit is None:
                     limit = Deadline(self.timeouts.shutdown_secs)
                 late = limit is not None and limit.passed
-                if late or self.peer_is_gone(sender.address):
-                    sender.refuse(rows)
+                if late or self.peer_is_gone(to.address):
+                    to.refuse(rows)
                     return
 
     def end_senders(self, meanwhile: Callable[[], Any] = lambda: None) -> None:

@@ -3,34 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
 from distrl.core.records import ReplayBatch, Transition
 from distrl.core.specs import EnvironmentSpec, Nest
 from distrl.losses.value import DoubleQExtra, double_q_learning
-from distrl.networks.discrete import discrete_action, indices
+from distrl.models.learning_graph import LearningGraph
+from distrl.networks.discrete import discrete_action, greedy_action, indices
 from distrl.networks.q_network import q_network
 
 Network = Callable[[EnvironmentSpec, Nest], tf.Tensor]
-
-
-class LearningGraph(NamedTuple):
-    """What a learner fetches, runs and saves.
-
-    All values, priorities too, are those under the parameters *before* the update:
-    every read of a parameter comes before it. Only `train_op` and
-    `target_update_op` change anything, so fetch `train_op` along with the values.
-    """
-
-    train_op: tf.Operation  # one step of Adam on the online parameters
-    priorities: tf.Tensor  # float32 [B], |TD error|
-    loss: tf.Tensor  # float32 [], mean of weight · Huber
-    metrics: dict[str, tf.Tensor]  # float32 [] each
-    parameters: list[tf.Variable]  # the online ones, in the order of the acting graph
-    target_update_op: tf.Operation  # target := online; run it after initialisation
-    variables: list[tf.Variable]  # all that a checkpoint needs
 
 
 class DQNModel:
@@ -70,9 +53,20 @@ class DQNModel:
         self._double = double
         self._huber_delta = huber_delta
 
+    def check(self, spec: EnvironmentSpec) -> None:
+        """Raises ConfigError, naming the spec, unless the action is discrete."""
+        discrete_action(spec)
+
     def build_acting(self, spec: EnvironmentSpec, observation_ph: Nest) -> tf.Tensor:
         """Action values `[N, A]`; the variables are in the scope "online"."""
         return self._values("online", spec, observation_ph)
+
+    def build_greedy(
+        self, spec: EnvironmentSpec, observation_ph: Nest
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """The best actions as the environment counts, `[N]`, and "action_values"."""
+        values = self.build_acting(spec, observation_ph)
+        return greedy_action(spec, values), {"action_values": values}
 
     def build_learning(
         self, spec: EnvironmentSpec, batch: ReplayBatch
@@ -100,6 +94,7 @@ class DQNModel:
             metrics,
             parameters=online,
             target_update_op=tf.group(*copies),
+            target_update_period=self.target_update_period,
             variables=[*online, *target, *slots],
         )
 

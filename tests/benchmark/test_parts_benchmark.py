@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from distrl.agents.epsilon_greedy import Decision
+from distrl.agents.behaviour import Decision
 from distrl.benchmark import acting, channels, learning, replaying, run
 from distrl.benchmark.measuring import json_lines, output_of
 from distrl.benchmark.memories import Producer

@@ -5,9 +5,10 @@ import pytest
 import tensorflow.compat.v1 as tf
 
 from distrl.checkpoints.parameters import flatten_parameters, unflatten_parameters
-from distrl.checkpoints.policy import GreedyPolicy, LocalPolicy
+from distrl.checkpoints.policy import GreedyPolicy, LocalPolicy, PolicySession
 from distrl.core.errors import ConfigError
 from distrl.core.specs import ArraySpec, EnvironmentSpec
+from distrl.networks.discrete import greedy_action
 
 SPEC = EnvironmentSpec(ArraySpec((3,), "float32"), ArraySpec((), "int32", -1, 1))
 
@@ -20,6 +21,9 @@ class LinearModel:
             w = tf.get_variable("w", [3, 3], use_resource=True)
             b = tf.get_variable("b", [3], use_resource=True)
             return tf.matmul(observation_ph, w) + b
+
+    def build_greedy(self, spec, observation_ph):
+        return greedy_action(spec, self.build_acting(spec, observation_ph)), {}
 
 
 def parameters(seed):
@@ -146,6 +150,39 @@ def test_greedy_actions_in_the_environments_numbering():
         np.testing.assert_array_equal(actions, (OBSERVATION @ w + b).argmax(1) - 1)
         assert len(set(actions.tolist())) > 1
     policy.close()
+
+
+def test_a_greedy_action_may_be_a_nest():
+    """Leaves go by their names, whatever order the model gives them in."""
+    leaf = ArraySpec((1,), "float32")
+    spec = EnvironmentSpec(leaf, {"z": leaf, "a": leaf})
+
+    class Model:
+        def build_greedy(self, spec, observation_ph):
+            w = tf.get_variable("w", [], use_resource=True)
+            return {"z": w * observation_ph, "a": -observation_ph}, {}
+
+    policy = GreedyPolicy(Model(), spec, {"w": np.float32(5)})
+    action = policy.act(np.array([[2.0], [3.0]], np.float32))
+    policy.close()
+    np.testing.assert_array_equal(action["z"], [[10], [15]])
+    np.testing.assert_array_equal(action["a"], [[-2], [-3]])
+
+
+def test_inputs_reach_the_graph_in_their_order():
+    number = ArraySpec((), "float32")
+    session = PolicySession(
+        lambda minuend, pair: [minuend - pair["b"], pair["a"]],
+        {"minuend": number, "pair": {"b": number, "a": number}},
+    )
+    one = np.ones(2, np.float32)
+    difference, a = session.run(7 * one, {"a": 3 * one, "b": 2 * one})
+    np.testing.assert_array_equal([difference, a], [[5, 5], [3, 3]])
+    with pytest.raises(ValueError, match="pair_a: expected"):
+        session.run(one, {"a": one.astype(int), "b": one})
+    with pytest.raises(ValueError):
+        session.run(one)
+    session.close()
 
 
 def test_greedy_policy_refuses_what_it_cannot_use():

@@ -8,11 +8,9 @@ from nested_environment import NestedEnv
 from small_environments import SeededEnv
 from small_vectors import SEEDS, by_gymnasium, serial, shared, steps
 
+from distrl.core.running_moments import RunningMoments
 from distrl.environments.frame_stack import FrameStack
-from distrl.environments.observation_normaliser import (
-    ObservationNormaliser,
-    RunningMoments,
-)
+from distrl.environments.observation_normaliser import ObservationNormaliser
 from distrl.environments.restarts import RestartPolicy
 from distrl.environments.serial_vector_environment import SerialVectorEnvironment
 from distrl.environments.slot_records import SlotSettings

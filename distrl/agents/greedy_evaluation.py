@@ -1,0 +1,92 @@
+"""Greedy episodes of an actor during the run, a step at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from distrl.agents.actor_learner_agent import parameter_store
+from distrl.agents.evaluation import greedy_steps
+from distrl.agents.learner_loop import BEST
+from distrl.cluster.parameter_store import ParameterStore
+from distrl.core.specs import Nest
+from distrl.core.threads import Deadline
+from distrl.environments.vector_environment import VectorEnvironment
+from distrl.lifecycle.task import Task
+
+log = logging.getLogger(__name__)
+
+
+class Judged(Protocol):
+    """A policy of its own, so that what is judged does not change meanwhile."""
+
+    def load_flat(self, version: int, parameters: np.ndarray) -> None:
+        """Acts under these parameters, as they travel, from now on."""
+
+    def greedy(self, observation: Nest) -> Nest:
+        """What the environment takes, `[N, ...]`."""
+
+
+class GreedyEvaluation:
+    """Plays greedy episodes when they are due, and tells how good parameters are.
+
+    The best ones so far are left on the ps, where learner 0 finds them. Nothing of it
+    is shipped.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        environment: VectorEnvironment,
+        policy: Judged,
+        period_secs: float,
+        num_episodes: int,
+    ):
+        self._task, self._environment, self._policy = task, environment, policy
+        self._period, self._num_episodes = period_secs, num_episodes
+        self._due = Deadline(period_secs)
+        self._steps: Iterator[list[float] | None] | None = None
+        self._version, self._parameters = -1, np.zeros(0, np.uint8)
+        self._best: ParameterStore | None = None
+        self._best_return = -np.inf
+
+    def advance(self, version: int, parameters: np.ndarray) -> bool:
+        """One step of an evaluation; False when there is nothing to do.
+
+        One that begins judges these parameters, one under way those it began with.
+        """
+        if self._steps is None:
+            if not self._due.passed:
+                return False
+            self._steps = self._begin(version, parameters)
+        returns = next(self._steps)
+        if returns is not None:
+            self._finish(returns)
+        return True
+
+    def _begin(
+        self, version: int, parameters: np.ndarray
+    ) -> Iterator[list[float] | None]:
+        self._version, self._parameters = version, parameters
+        self._policy.load_flat(version, parameters)
+        return greedy_steps(self._environment, self._policy.greedy, self._num_episodes)
+
+    def _finish(self, returns: list[float]) -> None:
+        self._steps, self._due = None, Deadline(self._period)
+        reached = float(np.mean(returns))
+        log.info("evaluation of version %d: %.2f", self._version, reached)
+        gauges = {"evaluation_return": reached, "evaluation_version": self._version}
+        if reached >= self._best_return:
+            self._best = self._best or parameter_store(self._task, BEST)
+            self._best.write(self._version, self._parameters)
+            self._best_return = reached
+            gauges |= {"best_return": reached, "best_version": self._version}
+        self._task.gauges |= gauges
+
+    def close(self) -> None:
+        self._environment.close()
+        if self._best is not None:
+            self._best.close()

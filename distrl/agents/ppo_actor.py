@@ -1,0 +1,150 @@
+"""What an actor of PPO does: collect rollouts under the parameters of the round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from distrl.agents.episode_counts import EpisodeCounts
+from distrl.agents.greedy_evaluation import GreedyEvaluation
+from distrl.agents.settings import Rounds
+from distrl.checkpoints.parameters import unflatten_parameters
+from distrl.checkpoints.policy_sampler import PolicySampler
+from distrl.core import seeds
+from distrl.core.nests import map_nest
+from distrl.core.records import RolloutRows, rollout_rows_spec
+from distrl.core.rollouts import Shares, share_of
+from distrl.core.specs import EnvironmentSpec, Nest, leaves
+from distrl.environments.vector_environment import VectorEnvironment
+from distrl.lifecycle.task import Task
+from distrl.losses.returns import step_mask
+from distrl.models.ppo import PPOModel
+
+
+class FlatSampler(PolicySampler):
+    """A sampler that takes parameters as they travel."""
+
+    version = -1
+
+    def load_flat(self, version: int, parameters: np.ndarray) -> None:
+        """uint8 bytes. Raises ValueError when they do not fit the acting graph."""
+        self.load(unflatten_parameters(parameters, self.parameter_specs))
+        self.version = version
+
+
+class PPOActor:
+    """One actor: its groups of environments step in turn, one inference a step each."""
+
+    def __init__(
+        self,
+        task: Task,
+        groups: Sequence[VectorEnvironment],
+        evaluation: VectorEnvironment | None,
+        model: PPOModel,
+        rounds: Rounds,
+    ):
+        self._task, self._groups, self._rounds = task, groups, rounds
+        self._spec: EnvironmentSpec = groups[0].spec
+        self._sampler = FlatSampler(model, self._spec)
+        ends = np.cumsum([group.num_envs for group in groups])
+        self._slots = [
+            slice(int(end) - group.num_envs, int(end))
+            for end, group in zip(ends, groups, strict=True)
+        ]
+        self._num_envs = int(ends[-1])
+        sequence = seeds.seed_sequence(task.run.seed, "actor", task.index)
+        self._random = np.random.default_rng(sequence)
+        first = task.producer.incarnation + 1_000_003 * task.index
+        self._streams = np.arange(self._num_envs, dtype=np.int64) + first
+        self._ended = np.zeros(self._num_envs, bool)
+        self._observations = [group.reset()[0] for group in groups]
+        self._parameters = np.zeros(0, np.uint8)
+        self._evaluation: GreedyEvaluation | None = None
+        if evaluation is not None:
+            self._judged = FlatSampler(model, self._spec)
+            self._evaluation = GreedyEvaluation(
+                task,
+                evaluation,
+                self._judged,
+                rounds.evaluation_period_secs,
+                rounds.evaluation_episodes,
+            )
+        environments = [*groups, *([evaluation] if evaluation else [])]
+        self._counts = EpisodeCounts(task, environments)
+
+    def load(self, version: int, parameters: np.ndarray) -> None:
+        self._parameters = parameters
+        self._sampler.load_flat(version, parameters)
+        self._task.gauges["parameter_version"] = version
+
+    def collect(self) -> tuple[Shares, int] | None:
+        began = time.monotonic()
+        steps = self._rounds.steps_per_round
+        rollout = self._new_rollout(steps)
+        for step in range(steps):
+            if self._task.signals.received:
+                return None
+            self._task.heartbeat.progress += 1
+            self._step(rollout, step)
+        self._see(rollout, steps)
+        for observation, slots in zip(self._observations, self._slots, strict=True):
+            rollout.value[steps, slots] = self._sampler.value(observation)
+        self._ended = rollout.terminated[-1] | rollout.truncated[-1]
+        mask = step_mask(rollout.terminated, rollout.truncated, rollout.first_is_last)
+        rows = int(np.count_nonzero(mask))
+        self._counts.count_cpu()
+        secs = time.monotonic() - began
+        return share_of(self._task.index, rollout, rows, secs), rows
+
+    def _step(self, rollout: RolloutRows, step: int) -> None:
+        """Starts a step of each group, then takes them; fills row `step`."""
+        self._see(rollout, step)
+        for index, group in enumerate(self._groups):
+            slots, pair = self._slots[index], self._random.integers(0, 1 << 31, 2)
+            acted = self._sampler.act(self._observations[index], pair)
+            group.step_async(self._sampler.to_environment(acted.raw_action))
+            _fill(rollout.raw_action, step, slots, acted.raw_action)
+            rollout.behaviour_log_prob[step, slots] = acted.log_prob
+            rollout.value[step, slots] = acted.value
+        for index, group in enumerate(self._groups):
+            slots, stepped = self._slots[index], group.step_wait()
+            self._observations[index] = stepped.observation
+            rollout.reward[step, slots] = stepped.reward
+            rollout.terminated[step, slots] = stepped.terminated
+            rollout.truncated[step, slots] = stepped.truncated
+            self._counts.add(stepped.info)
+
+    def _see(self, rollout: RolloutRows, step: int) -> None:
+        for observation, slots in zip(self._observations, self._slots, strict=True):
+            _fill(rollout.observation, step, slots, observation)
+
+    def _new_rollout(self, steps: int) -> RolloutRows:
+        """Arrays to be filled: they are shipped, so new ones for each round."""
+        spec = rollout_rows_spec(self._spec, self._sampler.raw_spec)
+        number = self._num_envs
+        longer = map_nest(lambda leaf: leaf.zeros(steps + 1, number), spec)
+        rollout: RolloutRows = map_nest(lambda leaf: leaf.zeros(steps, number), spec)
+        return rollout._replace(
+            observation=longer.observation,
+            value=longer.value,
+            first_is_last=self._ended,
+            stream=self._streams,
+        )
+
+    def idle(self) -> bool:
+        if self._evaluation is None or not self._parameters.size:
+            return False
+        return self._evaluation.advance(self._sampler.version, self._parameters)
+
+    def close(self) -> None:
+        self._sampler.close()
+        if self._evaluation is not None:
+            self._evaluation.close()
+            self._judged.close()
+
+
+def _fill(buffers: Nest, step: int, slots: slice, values: Nest) -> None:
+    for buffer, value in zip(leaves(buffers), leaves(values), strict=True):
+        buffer[step, slots] = value

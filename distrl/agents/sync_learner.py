@@ -1,0 +1,163 @@
+"""What the learner of a synchronous agent does: plan rounds, train on whole ones."""
+
+from __future__ import annotations
+
+import abc
+import logging
+import time
+
+from distrl.agents.actor_learner_agent import round_board
+from distrl.agents.learner_loop import LearnerLoop
+from distrl.agents.sync_memory import parts_channel
+from distrl.cluster.messages import Message, Producer
+from distrl.core.errors import PeerUnreachable
+from distrl.core.specs import Nest
+from distrl.core.threads import Deadline
+from distrl.lifecycle import run_state
+from distrl.lifecycle.round_plan import RoundPlan, Share
+
+log = logging.getLogger(__name__)
+
+_PUBLISH_SECS = 30.0  # within which the ps take the parameters of a round
+
+
+class SyncLearner(LearnerLoop):
+    """One round after the other: publish, plan, wake, collect the parts, train.
+
+    A subclass says what the record of a share is and what training on a round means.
+    """
+
+    @property
+    @abc.abstractmethod
+    def record(self) -> Nest:
+        """The spec of what actors ship."""
+
+    @abc.abstractmethod
+    def train(self, parts: list[Message]) -> None:
+        """Updates the parameters by the whole round; counts learner steps."""
+
+    def open_channels(self) -> None:
+        self._channel = self.task.receiver(parts_channel(self.record), capacity=8)
+        self._board = round_board(self.task)
+        self._round = -1
+        self._plan: RoundPlan | None = None  # None: no round is under way
+        self._hosts: dict[int, Producer] = {}  # of the round's memories
+        self._parts: dict[int, Message] = {}  # by memory
+        self._first = Deadline(self.task.timeouts.startup_secs)
+
+    def step(self, timeout: float) -> None:
+        if self._plan is None and not self._begin():
+            self.task.wait_for_news(timeout)
+            return
+        began = time.monotonic()
+        with self.task.timer.measure("wait"):
+            message = self._channel.get(timeout)
+        self._waited += time.monotonic() - began
+        if message is not None:
+            self._take(message)
+        self._void_if_lost()
+        if self._is_whole:
+            self._finish_round()
+        self.now_and_then()
+
+    def _begin(self) -> bool:
+        """Plans the next round, once there is somebody to collect it."""
+        members = {
+            producer.task: producer.incarnation
+            for producer, state in self.task.view.producers("actor").items()
+            if state == run_state.JOINED
+        }
+        expected = self.task.cluster.num_actors
+        if not members or (len(members) < expected and not self._first.passed):
+            return False
+        self._first = Deadline(0.0)
+        number = len(self.task.cluster.memory)
+        shares = {
+            actor: Share(incarnation, actor % number)
+            for actor, incarnation in members.items()
+        }
+        self._put_up(shares)
+        return True
+
+    def _put_up(self, shares: dict[int, Share], last: bool = False) -> None:
+        """Writes a plan, then wakes everybody; the parameters are there already."""
+        if self._publisher is not None and not self._publisher.flush(_PUBLISH_SECS):
+            raise PeerUnreachable(f"no ps took version {self._version} of the round")
+        self._round += 1
+        plan = RoundPlan(self._round, self._version, shares, last)
+        self._board.write(plan)
+        self._plan, self._parts, self._waited = plan, {}, 0.0
+        memories = self.task.view.producers("memory")
+        self._hosts = {p.task: p for p in memories if p.task in plan.memories}
+        for producer in [*memories, *self.task.view.producers("actor")]:
+            if self._reachable(producer):
+                self._wake(producer)
+        self.task.counters.add("rounds", 0 if last else 1)
+
+    def _reachable(self, producer: Producer) -> bool:
+        return self.task.view.producers(producer.job)[producer] == run_state.JOINED
+
+    def _wake(self, producer: Producer) -> None:
+        try:
+            self._board.tokens(str(producer)).wake()
+        except PeerUnreachable as error:  # they look by themselves, a little later
+            log.warning("could not wake %s: %s", producer, error)
+
+    def _take(self, message: Message) -> None:
+        header = message.header
+        host = self._hosts.get(header.task)
+        expected = self._plan is not None and header.round == self._plan.round
+        if expected and host == header.producer and header.task not in self._parts:
+            self._parts[header.task] = message
+        else:
+            self.task.counters.add("stale_rows", header.rows)
+
+    def _void_if_lost(self) -> None:
+        """A round whose memory is gone is done again, under a new number."""
+        members = self.task.view.producers("memory")
+        for index, host in self._hosts.items():
+            if index not in self._parts and members.get(host) != run_state.JOINED:
+                log.warning("round %d is void: %s is gone", self._round, host)
+                self._abandon()
+                return
+
+    def _abandon(self) -> None:
+        stale = sum(part.header.rows for part in self._parts.values())
+        self.task.counters.add("stale_rows", stale)
+        self._plan, self._parts = None, {}
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._plan is not None and len(self._parts) == len(self._hosts)
+
+    def _finish_round(self) -> None:
+        parts = [self._parts[index] for index in sorted(self._parts)]
+        self._plan, self._parts = None, {}
+        rows = sum(part.header.rows for part in parts)
+        if not rows:
+            return
+        collecting = max(part.record.collect_secs.max(initial=0.0) for part in parts)
+        self.task.counters.add("round_wait_secs", self._waited)
+        overhead = max(0.0, self._waited - float(collecting))
+        self.task.counters.add("round_overhead_secs", overhead)
+        self.train(parts)
+        self.task.counters.add("trained", rows)
+        self.publish()
+
+    def drain(self) -> None:
+        """Finishes the round under way, ends the rounds, reads the memories' ends."""
+        limit = Deadline(self.task.timeouts.shutdown_secs)
+        while self._plan is not None and not limit.passed:
+            self.task.heartbeat.progress += 1
+            message = self._channel.get(0.05)
+            if message is not None:
+                self._take(message)
+            self._void_if_lost()
+            if self._is_whole:
+                self._finish_round()
+        if self._plan is not None:
+            self._abandon()
+        self._put_up({}, last=True)
+        self._plan = None
+        self.task.drain(self._channel, "memory", self._take)
+        self._board.close()

@@ -1,0 +1,120 @@
+"""Stochastic policies: an acting graph with a session and parameters of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from distrl.checkpoints.parameters import ParameterSpec
+from distrl.checkpoints.variables import (
+    build_loading,
+    check_parameters,
+    parameter_specs,
+)
+from distrl.cluster.local_session import local_callable, local_session_config
+from distrl.core.nests import flatten_as, unflattener
+from distrl.core.specs import EnvironmentSpec, Nest, leaves
+from distrl.networks.distributions import DistributionFactory
+from distrl.networks.placeholders import placeholders
+
+
+class SamplingModel(Protocol):
+    """What a sampler needs of a model."""
+
+    def distribution(self, action_spec: Nest, /) -> DistributionFactory:
+        """The kind of distribution of the actions."""
+
+    def build_acting(
+        self, spec: EnvironmentSpec, observation_ph: Nest, seed_ph: tf.Tensor
+    ) -> Any:
+        """`raw_action`, `log_prob`, `value`, `mode`; all variables are parameters."""
+
+
+class SampledActions(NamedTuple):
+    """What a policy did in N streams, and what it made of them."""
+
+    raw_action: Nest  # [N, ...]
+    log_prob: np.ndarray  # float32 [N]
+    value: np.ndarray  # float32 [N]
+
+
+class PolicySampler:
+    """Actions and values under parameters that can be exchanged.
+
+        sampler = PolicySampler(model, spec)
+        sampler.load(unflatten_parameters(data, sampler.parameter_specs))
+        acted = sampler.act(observation, (task_seed, actor_steps))
+        environment.step(sampler.to_environment(acted.raw_action))
+
+    It starts with what `seed` initialises. The graph is finalized, the session runs
+    in the calling thread and on the CPU; `close()` ends it. Observations are `[N, ...]`
+    for any N; all three calls raise ValueError, naming the leaf, for one that does not
+    fit the spec.
+    """
+
+    def __init__(self, model: SamplingModel, spec: EnvironmentSpec, seed: int = 0):
+        """Raises ConfigError, naming the leaf, for actions without a distribution."""
+        self._spec = spec
+        factory = model.distribution(spec.action)
+        self.raw_spec, self.to_environment = factory.raw_spec, factory.to_environment
+        with tf.Graph().as_default() as graph:
+            tf.set_random_seed(seed)
+            observation_ph = placeholders(spec.observation, "observation")
+            seed_ph = tf.placeholder(tf.int32, [2], "seed")
+            acting = model.build_acting(spec, observation_ph, seed_ph)
+            self._variables = tf.global_variables()
+            loading, load_op = build_loading(self._variables)
+            init_op = tf.global_variables_initializer()
+            graph.finalize()
+        self._session = session = tf.Session(graph=graph, config=local_session_config())
+        session.run(init_op)
+        feeds = leaves(observation_ph)
+        sampled = [*leaves(acting.raw_action), acting.log_prob, acting.value]
+        self._act = local_callable(session, sampled, [*feeds, seed_ph])
+        self._value = local_callable(session, [acting.value], feeds)
+        self._mode = local_callable(session, leaves(acting.mode), feeds)
+        self._load = local_callable(session, [], loading, [load_op])
+        self._raw_action = unflattener(self.raw_spec)
+
+    @property
+    def parameter_specs(self) -> list[ParameterSpec]:
+        """Name, shape and dtype of every parameter, in the order of `load`."""
+        return parameter_specs(self._variables)
+
+    def act(
+        self, observation: Nest, seed: Sequence[int] | np.ndarray
+    ) -> SampledActions:
+        """Random actions, the same ones for equal arguments and parameters.
+
+        `seed` is two numbers of 32 bits; use no pair twice.
+        """
+        pair = np.asarray(seed, np.int32)
+        *raw, log_prob, value = self._act(*self._feeds(observation), pair)
+        return SampledActions(self._raw_action(raw), log_prob, value)
+
+    def value(self, observation: Nest) -> np.ndarray:
+        """float32 `[N]`."""
+        return self._value(*self._feeds(observation))[0]
+
+    def greedy(self, observation: Nest) -> Nest:
+        """The most probable actions `[N, ...]`, as the environment takes them."""
+        raw = self._raw_action(self._mode(*self._feeds(observation)))
+        return self.to_environment(raw)
+
+    def load(self, parameters: Sequence[np.ndarray]) -> None:
+        """Exchanges all parameters, given in the order of `parameter_specs`.
+
+        Raises ValueError, naming the parameter, when one does not fit.
+        """
+        check_parameters(self.parameter_specs, parameters)
+        self._load(*parameters)
+
+    def close(self) -> None:
+        """Ends the session; the sampler cannot be used any more."""
+        self._session.close()
+
+    def _feeds(self, observation: Nest) -> list[np.ndarray]:
+        return flatten_as(self._spec.observation, observation)

@@ -1,0 +1,99 @@
+"""The thread that follows the rounds: plans, and the parameters that they name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from distrl.cluster.parameter_store import ParameterStore
+from distrl.core.errors import PeerUnreachable
+from distrl.core.threads import Deadline, StoppableThread
+from distrl.lifecycle.round_plan import RoundBoard, RoundPlan
+
+_TOKEN_SECS = 0.5  # a lost token costs no more than this
+
+
+class Round(NamedTuple):
+    """A plan and, for an actor, exactly the parameters of its version."""
+
+    plan: RoundPlan
+    parameters: np.ndarray | None
+
+
+class RoundFollower:
+    """Keeps the newest round at hand; rounds that were missed are over anyway.
+
+    A round whose parameters have been replaced is over too. `store` None is for a
+    memory, which needs none. Silence of ps 0 for `error_after_secs` ends the thread,
+    and `take` raises.
+    """
+
+    def __init__(
+        self,
+        board: RoundBoard,
+        task: str,
+        store: ParameterStore | None,
+        error_after_secs: float,
+        notify: Callable[[], None] = lambda: None,
+    ):
+        self._board, self._tokens, self._store = board, board.tokens(task), store
+        self._patience, self._notify = error_after_secs, notify
+        self._seen = -1
+        self._lock = threading.Lock()
+        self._box: Round | None = None
+        self._thread = StoppableThread("follow rounds", self._run, notify).start()
+
+    def _run(self, stopping: threading.Event) -> None:
+        silence = Deadline(self._patience)
+        while not stopping.is_set():
+            try:
+                self._look()
+                self._tokens.wait(_TOKEN_SECS, stopping)
+                silence = Deadline(self._patience)
+            except PeerUnreachable:
+                if silence.passed:
+                    raise
+                stopping.wait(_TOKEN_SECS)
+
+    def _look(self) -> None:
+        if self._board.number() <= self._seen:
+            return
+        plan = self._board.read()
+        if plan is None or plan.round <= self._seen:
+            return
+        parameters = None
+        if self._store is not None and not plan.last:
+            found = self._store.read()
+            if found is None or found[0] != plan.version:
+                return  # a new plan is on its way
+            parameters = found[1]
+        self._seen = plan.round
+        with self._lock:
+            self._box = Round(plan, parameters)
+        self._notify()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a round to take."""
+        return self._box is not None
+
+    def take(self) -> Round | None:
+        """The newest round that was not taken yet. Raises what ended the thread."""
+        with self._lock:
+            box, self._box = self._box, None
+        if box is None:
+            self._thread.check()
+        return box
+
+    def stop(self, timeout: float) -> None:
+        """Ends the thread. Raises what has ended it before."""
+        self._thread.stop()
+        try:
+            self._thread.join(timeout)
+        finally:
+            self._board.close()
+            if self._store is not None:
+                self._store.close()
