@@ -21,8 +21,10 @@ setup(
         "tensorflow>=2.18",
     ],
     extras_require={
+        "box2d": ["gymnasium[box2d]>=1.1"],
         "envpool": ["envpool>=1.2"],
         "dev": [
+            "gymnasium[box2d]>=1.1",
             "mypy>=1.13",
             "pytest>=8.0",
             "pytest-timeout>=2.3",

@@ -18,6 +18,7 @@ from gymnasium.wrappers import TimeLimit
 
 from distrl.agents.actor_learner_agent import ActorLearnerAgent
 from distrl.agents.apex_agent import ApexAgent
+from distrl.agents.es_agent import ESAgent
 from distrl.agents.ppo_agent import PPOAgent
 from distrl.agents.settings import Acting, Learning, Replay, Rounds
 from distrl.core.child_process import ChildLimits
@@ -40,12 +41,14 @@ from distrl.environments.shared_memory_vector_environment import (
 from distrl.environments.slot_records import SlotSettings
 from distrl.environments.video_recorder import VideoRecorder
 from distrl.environments.wrapped import wrapped
+from distrl.learners.evolution_session import ESSettings
 from distrl.learners.sync_samples import PPOSettings
 from distrl.lifecycle.settings import Run, StopConditions, Timeouts
 from distrl.memories.prioritized import PrioritizedMemory
 from distrl.memories.uniform import UniformMemory
 from distrl.models.ddpg import DDPGModel
 from distrl.models.dqn import DQNModel
+from distrl.models.es import ESModel
 from distrl.models.ppo import PPOModel
 from distrl.networks.deterministic import critic_network, deterministic_policy_network
 from distrl.networks.distributions import action_distribution
@@ -69,6 +72,7 @@ for _part in (
     *(ApexAgent, Acting, Replay, Learning),
     *(PPOAgent, Rounds, PPOSettings, PPOModel),
     *(policy_value_network, action_distribution, orthogonal_mlp),
+    *(ESAgent, ESSettings, ESModel),
     # the run
     *(Run, StopConditions, Timeouts),
     # models and networks
@@ -133,6 +137,11 @@ PPOAgent.model = @PPOModel()
 PPOAgent.rounds = @Rounds()
 PPOAgent.training = @PPOSettings()
 PPOAgent.learning = @Learning()
+ESAgent.environment_factory = @SerialVectorEnvironment
+ESAgent.model = @ESModel()
+ESAgent.rounds = @Rounds()
+ESAgent.evolution = @ESSettings()
+ESAgent.learning = @Learning()
 PPOModel.network = @policy_value_network
 PPOModel.distribution = @action_distribution
 policy_value_network.torso = @orthogonal_mlp

@@ -95,7 +95,8 @@ class SyncLearner(LearnerLoop):
         self.task.counters.add("rounds", 0 if last else 1)
 
     def _reachable(self, producer: Producer) -> bool:
-        return self.task.view.producers(producer.job)[producer] == run_state.JOINED
+        members = self.task.view.producers(producer.job)
+        return members.get(producer) == run_state.JOINED
 
     def _wake(self, producer: Producer) -> None:
         try:

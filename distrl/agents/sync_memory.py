@@ -17,6 +17,8 @@ from distrl.memories.aggregate import AggregateMemory, Part
 
 log = logging.getLogger(__name__)
 
+_QUIET_SECS = 1.0  # after which nothing is on its way from an actor without END
+
 
 def shares_channel(record: Nest) -> ChannelSpec:
     """Actors → memory j, hosted by memory j."""
@@ -35,10 +37,10 @@ class SyncMemory:
     def __init__(self, task: Task, record: Nest, rounds: Rounds):
         self._task, self._rounds = task, rounds
         self._aggregate = AggregateMemory()
-        self._late = Deadline(0.0)
+        self._late = self._quiet = Deadline(0.0)
         self._version = -1
         self._early: list[Message] = []  # of a round whose plan is on its way
-        self._part: Part | None = None  # waits for room
+        self._part: tuple[Part, int] | None = None  # with version; waits for room
         self.saw_last = False
         self._shares = task.receiver(shares_channel(record), capacity=8)
         self._parts = task.sender(
@@ -59,6 +61,7 @@ class SyncMemory:
         began = self._begin()
         message = self._shares.get()
         if message is not None:
+            self._quiet = Deadline(_QUIET_SECS)
             self.store(message)
         else:
             self._drop_members()
@@ -75,6 +78,7 @@ class SyncMemory:
             stale = self._aggregate.begin(plan.round, members)
             self._version = plan.version
             self._late = Deadline(self._rounds.share_timeout_secs)
+            self._quiet = Deadline(_QUIET_SECS)
             self._count_stale(stale)
         early, self._early = self._early, []
         for message in early:
@@ -109,19 +113,26 @@ class SyncMemory:
                 self._aggregate.drop(actor)
 
     def _is_gone(self, member: Producer) -> bool:
-        state = self._task.view.producers("actor").get(member)
-        if state == run_state.DONE:  # what it has sent may still be on its way
-            return self._shares.has_ended(member) and self._shares.size == 0
-        return state is None or state in run_state.GONE
+        """Whether nothing of it can come any more."""
+        actors = self._task.view.producers("actor")
+        state = actors.get(member)
+        if state is None:  # it was replaced, or is too new for our view
+            return any(
+                other.task == member.task and other.incarnation > member.incarnation
+                for other in actors
+            )
+        if state not in run_state.GONE or self._shares.size > 0:
+            return False
+        return self._shares.has_ended(member) or self._quiet.passed
 
     def _send_part(self) -> bool:
         if self._part is None and self._aggregate.whole:
-            self._part = self._aggregate.take()
-        part = self._part
-        if part is None:
+            self._part = self._aggregate.take(), self._version
+        if self._part is None:
             return False
+        part, version = self._part
         record = self._parts.spec.empty() if part.record is None else part.record
-        sent = self._parts.put(record, part.rows, 0.0, self._version, part.round)
+        sent = self._parts.put(record, part.rows, 0.0, version, part.round)
         if sent:
             self._task.counters.add("sampled", part.rows)
             self._part = None
@@ -134,5 +145,7 @@ class SyncMemory:
             self.store(message)
         self._task.drain(self._shares, "actor", self.store)
         self._count_stale(self._aggregate.abandon())
+        if self._part is not None:
+            self._count_stale(self._part[0].rows)
         self._task.end_senders()
         self._follower.stop(5.0)

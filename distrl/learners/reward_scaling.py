@@ -53,7 +53,7 @@ class RewardScaling:
         returns = np.empty_like(rewards)
         for t in range(len(rewards)):
             returns[t] = sums = rewards[t] + self._discount * sums
-            sums = np.where(mask[t] & ends[t], 0.0, sums)
+            sums = np.where(mask[t] & ~ends[t], sums, 0.0)
         self._moments.update(returns[mask])
         self._sums = dict(zip(names, sums.tolist(), strict=True))
         scaled = rewards / np.sqrt(self._moments.variance + EPSILON)

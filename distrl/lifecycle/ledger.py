@@ -42,6 +42,12 @@ def ledger(view: View, wall_secs: float) -> dict[str, Any]:
             key: count(key)
             for key in ("inserted", "sampled", "trained", "orphans", "stale_updates")
         },
+        "rounds": {
+            "rounds": count("rounds"),
+            "stale_rows": count("stale_rows"),
+            "wait_secs": round(totals.get("round_wait_secs", 0.0), 2),
+            "overhead_secs": round(totals.get("round_overhead_secs", 0.0), 2),
+        },
         "replay": {
             "capacity": count("replay_capacity"),
             "bytes": count("replay_bytes"),

@@ -1,4 +1,4 @@
-"""A whole run of Ape-X in this process: one thread a task, over several servers."""
+"""Whole runs in this process: one thread a task, over several servers."""
 
 import json
 import pathlib
@@ -10,19 +10,26 @@ from typing import Any
 import gymnasium
 import portpicker
 
+from distrl.agents.actor_learner_agent import ActorLearnerAgent
 from distrl.agents.apex_agent import ApexAgent
-from distrl.agents.settings import Acting, Learning, Replay
+from distrl.agents.ppo_agent import PPOAgent
+from distrl.agents.settings import Acting, Learning, Replay, Rounds
 from distrl.cluster.spec import ClusterSpec
 from distrl.core.errors import RunEnding, RunFailed
 from distrl.core.threads import Deadline, StoppableThread
 from distrl.environments.serial_vector_environment import SerialVectorEnvironment
 from distrl.environments.vector_environment import VectorEnvironment
+from distrl.learners.sync_samples import PPOSettings
 from distrl.lifecycle.ledger import CHANNELS
 from distrl.lifecycle.settings import Run, StopConditions, Timeouts
 from distrl.lifecycle.signals import Signals
 from distrl.lifecycle.task import Task
 from distrl.memories.prioritized import PrioritizedMemory
+from distrl.models.ddpg import DDPGModel
 from distrl.models.dqn import DQNModel
+from distrl.models.ppo import PPOModel
+from distrl.networks.policy_value_network import policy_value_network
+from distrl.networks.deterministic import critic_network, deterministic_policy_network
 from distrl.networks.q_network import q_network
 from distrl.networks.torsos import mlp
 
@@ -40,11 +47,29 @@ def cartpole() -> gymnasium.Env:
     return gymnasium.make("CartPole-v1", disable_env_checker=True)
 
 
+def pendulum() -> gymnasium.Env:
+    return gymnasium.make("Pendulum-v1", disable_env_checker=True)
+
+
+def small_dqn() -> DQNModel:
+    network = partial(q_network, torso=partial(mlp, hidden_sizes=(16,)))
+    return DQNModel(network, target_update_period=20)
+
+
+def small_ddpg() -> DDPGModel:
+    torso = partial(mlp, hidden_sizes=(16,))
+    return DDPGModel(
+        partial(deterministic_policy_network, torso=torso),
+        partial(critic_network, torso=torso, hidden=16),
+    )
+
+
 def make_agent(
     environment: Callable[[], gymnasium.Env] = cartpole,
     acting: dict[str, Any] | None = None,
     back_end: Callable[..., VectorEnvironment] = SerialVectorEnvironment,
     num_groups: int = 1,
+    model: DQNModel | DDPGModel | None = None,
     **replay: Any,
 ) -> ApexAgent:
     """Ape-X with everything small. Evaluations stay out unless they are asked for."""
@@ -59,15 +84,29 @@ def make_agent(
     return ApexAgent(
         partial(back_end, environment),
         PrioritizedMemory,
-        DQNModel(
-            partial(q_network, torso=partial(mlp, hidden_sizes=(16,))),
-            target_update_period=20,
-        ),
+        model or small_dqn(),
         NUM_ENVS,
         Acting(**(settings | (acting or {}))),
         Replay(**(sizes | replay)),
         Learning(publish_period=5),
         num_groups,
+    )
+
+
+def make_ppo_agent(
+    environment: Callable[[], gymnasium.Env] = cartpole,
+    kind: type[PPOAgent] = PPOAgent,
+    minibatch_size: int = 16,
+    **rounds: Any,
+) -> PPOAgent:
+    """PPO with everything small: 8 steps of 4 environments, and no evaluation."""
+    settings = {"steps_per_round": 8, "evaluation_period_secs": 1e6}
+    return kind(
+        partial(SerialVectorEnvironment, environment),
+        PPOModel(partial(policy_value_network, hidden_sizes=(16,))),
+        NUM_ENVS,
+        Rounds(**(settings | rounds)),
+        PPOSettings(num_epochs=2, minibatch_size=minibatch_size),
     )
 
 
@@ -85,6 +124,7 @@ class LocalRun:
         num_memories: int = 1,
         num_actors: int = 2,
         timeouts: Timeouts = TIMEOUTS,
+        seed: int = 0,
         **conditions: Any,
     ):
         counts = (num_ps, num_memories, 1)
@@ -94,8 +134,8 @@ class LocalRun:
         ]
         self.cluster = ClusterSpec(*hosts, num_actors)
         self.run_dir = run_dir
-        (run_dir / "metrics").mkdir()
-        self.settings = Run(stop=StopConditions(**conditions), timeouts=timeouts)
+        (run_dir / "metrics").mkdir(parents=True)
+        self.settings = Run(seed, StopConditions(**conditions), timeouts)
         self.tasks: dict[str, Task] = {}
         self.threads: dict[str, StoppableThread] = {}
 
@@ -111,7 +151,10 @@ class LocalRun:
         return [f"{job}/{i}" for job, count in counts.items() for i in range(count)]
 
     def start(
-        self, agent: ApexAgent, names: Iterable[str] = (), **others: ApexAgent
+        self,
+        agent: ActorLearnerAgent,
+        names: Iterable[str] = (),
+        **others: ActorLearnerAgent,
     ) -> None:
         """Starts these tasks, or all; `others` are agents of single jobs."""
         for name in names or self.names:
@@ -129,7 +172,7 @@ class LocalRun:
             self.tasks[name] = task
             self.threads[name] = StoppableThread(name, work).start()
 
-    def _live(self, agent: ApexAgent, task: Task, stopping: Any) -> None:
+    def _live(self, agent: ActorLearnerAgent, task: Task, stopping: Any) -> None:
         try:
             agent.run(task)
         except (RunEnding, RunFailed):
@@ -203,3 +246,18 @@ def check_ledger(summary: dict[str, Any]) -> None:
     assert rows["orphans"] == 0
     assert channels["batches"]["sent"] == rows["sampled"]
     assert channels["priorities"]["sent"] == rows["trained"]
+
+
+def check_rounds(summary: dict[str, Any], stale_rows: int = 0) -> None:
+    """Every env step was sent, received and, but for stale ones, trained on once."""
+    channels, rows = summary["channels"], summary["rows"]
+    for name in CHANNELS:
+        counts = channels[name]
+        assert counts["lost"] == counts["duplicates"] == 0, (name, counts)
+        assert counts["sent"] == counts["received"], (name, counts)
+    assert summary["rounds"]["stale_rows"] == stale_rows
+    assert channels["experience"]["sent"] == summary["env_steps"]
+    assert rows["inserted"] == summary["env_steps"] - stale_rows
+    assert rows["inserted"] == rows["sampled"] == rows["trained"]
+    assert channels["batches"]["sent"] == rows["sampled"]
+    assert rows["orphans"] == rows["stale_updates"] == 0

@@ -65,7 +65,7 @@ def test_acting(config, capsys):
 def test_actor_step_counts_env_steps_and_empties_the_accumulator():
     class Environment:
         def reset(self):
-            return 0
+            return 0, {}
 
         def step(self, action):
             return VectorStep(action + 1, "reward", "terminated", "truncated", {})

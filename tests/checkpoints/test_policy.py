@@ -162,7 +162,7 @@ def test_a_greedy_action_may_be_a_nest():
             w = tf.get_variable("w", [], use_resource=True)
             return {"z": w * observation_ph, "a": -observation_ph}, {}
 
-    policy = GreedyPolicy(Model(), spec, {"w": np.float32(5)})
+    policy = GreedyPolicy(Model(), spec, {"w": np.array(5, np.float32)})
     action = policy.act(np.array([[2.0], [3.0]], np.float32))
     policy.close()
     np.testing.assert_array_equal(action["z"], [[10], [15]])
@@ -172,12 +172,12 @@ def test_a_greedy_action_may_be_a_nest():
 def test_inputs_reach_the_graph_in_their_order():
     number = ArraySpec((), "float32")
     session = PolicySession(
-        lambda minuend, pair: [minuend - pair["b"], pair["a"]],
+        lambda minuend, pair: [minuend - pair["b"], 2 * pair["a"]],
         {"minuend": number, "pair": {"b": number, "a": number}},
     )
     one = np.ones(2, np.float32)
     difference, a = session.run(7 * one, {"a": 3 * one, "b": 2 * one})
-    np.testing.assert_array_equal([difference, a], [[5, 5], [3, 3]])
+    np.testing.assert_array_equal([difference, a], [[5, 5], [6, 6]])
     with pytest.raises(ValueError, match="pair_a: expected"):
         session.run(one, {"a": one.astype(int), "b": one})
     with pytest.raises(ValueError):

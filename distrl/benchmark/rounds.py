@@ -1,0 +1,128 @@
+"""What synchronous rounds cost: `python -m distrl.benchmark.rounds --secs=30`.
+
+A run of a configuration of a synchronous agent, and, with --peer_python naming an
+interpreter that has it, stable-baselines3's PPO with the same network, rollout and
+epochs beside it (the default configuration only). One line each:
+
+  env_steps_per_sec            of the time that the run was running
+  cpu_secs_per_1000_env_steps  all processes, start-up excluded
+  rounds_per_sec               whole rounds
+  overhead_share               the share of the running time in which the learner waited
+                               for what is not collecting: barrier and transport
+  env_steps, secs, reached     where it ended; with --target_return, what it took
+
+`secs` are of training: without start-up, and for the peer without its evaluations.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from distrl.benchmark import stable_baselines_ppo
+from distrl.benchmark.measuring import (
+    Record,
+    child,
+    end_on_sigterm,
+    print_records,
+    rounded,
+)
+
+DEFAULT_CONFIG = "configs/ppo/cartpole.gin"
+_NEVER_SECS = 1e9
+_SPARE_SECS = 120.0  # for the start of the peer
+
+
+def bindings(flags: argparse.Namespace) -> list[str]:
+    """The lines of gin that make the run end where it should."""
+    ends = [
+        "StopConditions.max_env_steps = None",
+        "StopConditions.max_learner_steps = None",
+        f"StopConditions.target_return = {flags.target_return}",
+        f"StopConditions.max_seconds = {flags.secs}",
+    ]
+    if flags.target_return is None:
+        ends.append(f"Rounds.evaluation_period_secs = {_NEVER_SECS}")
+    return [*flags.gin_binding, *ends]
+
+
+def our_run(flags: argparse.Namespace) -> Record:
+    """The record of a run. Raises RuntimeError when it fails."""
+    with tempfile.TemporaryDirectory(prefix="distrl-benchmark-") as folder:
+        run_dir = pathlib.Path(folder) / "run"
+        arguments = ["launch.local", flags.config, f"--run_dir={run_dir}"]
+        arguments += ["--no_final_evaluation", f"--num_actors={flags.num_actors}"]
+        arguments += [f"--seed={flags.seed}"]
+        arguments += [f"--gin_binding={binding}" for binding in bindings(flags)]
+        with child(arguments) as process:
+            for line in process.stdout or ():
+                print(line, end="", file=sys.stderr, flush=True)
+            process.wait()
+        if process.returncode:
+            raise RuntimeError(f"the run failed with exit code {process.returncode}")
+        return record_of(json.loads((run_dir / "summary.json").read_text()))
+
+
+def record_of(summary: Record) -> Record:
+    """What a run's summary says about its rounds."""
+    cpu = sum(cost["steady"] for cost in summary["cpu_secs"].values())
+    secs, rounds = max(summary["running_secs"], 1e-9), summary["rounds"]
+    return {
+        "system": "distrl",
+        "env_steps": summary["env_steps"],
+        "secs": secs,
+        "env_steps_per_sec": summary["env_steps"] / secs,
+        "cpu_secs_per_1000_env_steps": 1000 * cpu / max(summary["env_steps"], 1),
+        "reached": summary["stop_reason"],
+        "rounds_per_sec": rounds["rounds"] / secs,
+        "overhead_share": rounds["overhead_secs"] / secs,
+    }
+
+
+def peer_run(flags: argparse.Namespace) -> Record:
+    """The peer's record. Raises RuntimeError when it fails."""
+    command = [flags.peer_python, stable_baselines_ppo.__file__]
+    command += [f"--secs={flags.secs}", f"--seed={flags.seed}"]
+    if flags.target_return is not None:
+        command.append(f"--target_return={flags.target_return}")
+    done = subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=4 * flags.secs + _SPARE_SECS,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}")
+    record = json.loads(done.stdout.splitlines()[-1])
+    return {**record, "rounds_per_sec": None, "overhead_share": None}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", default=DEFAULT_CONFIG, help="gin file")
+    parser.add_argument("--gin_binding", action="append", default=[])
+    parser.add_argument("--num_actors", type=int, default=2)
+    parser.add_argument("--secs", type=float, default=30.0, help="at most, default 30")
+    parser.add_argument("--target_return", type=float, help="ends a run when reached")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--peer_python", help="an interpreter with stable-baselines3")
+    flags = parser.parse_args(arguments)
+    end_on_sigterm()
+    try:
+        records = [our_run(flags)]
+        if flags.peer_python:
+            records.append(peer_run(flags))
+        print_records([rounded(record) for record in records])
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        sys.exit(f"rounds: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""A server for plans and parameters, and runs that do not meet on it."""
+
+import itertools
+
+import numpy as np
+import portpicker
+
+from distrl.cluster import sessions
+from distrl.cluster.channel import Address
+from distrl.cluster.parameter_store import ParameterStore
+from distrl.lifecycle.round_plan import RoundBoard, RoundPlan, Share
+
+_numbers = itertools.count(0xABC)
+
+
+def start_ps() -> Address:
+    """ps 0; its server ends with the process."""
+    address = Address("ps", 0, f"127.0.0.1:{portpicker.pick_unused_port()}")
+    sessions.start_server(address.job, address.index, address.host)
+    return address
+
+
+class RunOnPs:
+    """The plans and parameters of one run; whatever is opened here is closed."""
+
+    def __init__(self, address: Address):
+        self.address, self.run_id = address, f"{next(_numbers):x}"
+        self._opened: list = []
+
+    def board(self) -> RoundBoard:
+        return self._keep(RoundBoard(self.run_id, self.address))
+
+    def store(self) -> ParameterStore:
+        name, run = f"parameters/{self.run_id}", int(self.run_id, 16)
+        return self._keep(ParameterStore(name, [self.address], run))
+
+    def _keep(self, made):
+        self._opened.append(made)
+        return made
+
+    def close(self) -> None:
+        for made in self._opened:
+            made.close()
+
+
+def plan(round, version=0, shares=None, last=False) -> RoundPlan:
+    return RoundPlan(round, version, shares or {0: Share(100, 0)}, last)
+
+
+def parameters(version) -> np.ndarray:
+    """Bytes that tell the version."""
+    return np.full(1000, version, np.uint8)
