@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 
 from distrl import configurables
+from distrl.agents.apex_agent import ApexAgent
+from distrl.agents.es_agent import ESAgent
+from distrl.agents.ppo_agent import PPOAgent
 from distrl.core.errors import ConfigError
 from distrl.core.nests import map_nest
 from distrl.core.records import ReplayBatch, Transition, replay_batch_spec
+from distrl.core.returns_of_pairs import share_of_pairs
+from distrl.core.running_moments import RunningMoments
+from distrl.learners.evolution_session import EvolutionSession
 from distrl.learners.learning_session import LearningSession
+from distrl.learners.policy_session import PPOSession
 
 ROOT = pathlib.Path(__file__).resolve().parents[1] / "configs"
 CONFIGS = sorted(ROOT.rglob("*.gin"))
@@ -47,8 +54,8 @@ def test_its_operative_text_describes_the_same_run(path, tmp_path):
     assert settings.items() <= configurables.all_settings().items()
 
 
-def random_batch(spec, rng):
-    """ROWS transitions that could come from a memory."""
+def random_values(specs, rng):
+    """ROWS of what these specs describe."""
 
     def values(leaf):
         shape = (ROWS, *leaf.shape)
@@ -58,25 +65,67 @@ def random_batch(spec, rng):
             return rng.integers(low, high, shape, leaf.dtype, endpoint=True)
         return rng.normal(size=shape).astype(leaf.dtype)
 
-    drawn = map_nest(values, replay_batch_spec(spec))
+    return map_nest(values, specs)
+
+
+def random_batch(spec, rng):
+    """ROWS transitions that could come from a memory."""
+    drawn = random_values(replay_batch_spec(spec), rng)
     discount = np.full(ROWS, 0.97, np.float32)
     transition = Transition(*drawn.transition)._replace(discount_t=discount)
     return ReplayBatch(transition, np.ones(ROWS, np.float32), np.arange(ROWS))
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=named)
-def test_it_takes_one_learner_step(path):
-    agent = configurables.read_experiment(str(path)).agent
-    spec = agent.environment_spec()
+def train_on_transitions(agent, spec, rng):
     session = LearningSession(agent.model, spec, seed=0)
     before = session.parameters()
-    priorities, metrics = session.train(
-        random_batch(spec, np.random.default_rng(0)), measure=True
-    )
+    priorities, metrics = session.train(random_batch(spec, rng), measure=True)
     after = session.parameters()
     session.close()
     assert priorities.shape == (ROWS,) and np.isfinite(priorities).all()
-    assert np.isfinite(float(metrics["loss"]))
+    return before, after, metrics
+
+
+def train_on_rollouts(agent, spec, rng):
+    session = PPOSession(agent.model, spec, seed=0)
+    before = session.parameters()
+    batch = random_values(agent.model.batch_spec(spec), rng)
+    batch = batch._replace(mask=np.ones(ROWS, np.float32))
+    metrics = session.train(batch, 0.001, 0.2)
+    after = session.parameters()
+    session.close()
+    return before, after, metrics
+
+
+def train_on_returns(agent, spec, rng):
+    session = EvolutionSession(agent.model, spec, 0, agent.evolution)
+    before = session.parameters()
+    leaves = agent.model.normalised_leaves(spec)
+    share = share_of_pairs(
+        0,
+        np.arange(ROWS),
+        rng.normal(size=(ROWS, 2)),
+        np.ones((ROWS, 2), np.int64),
+        [RunningMoments(leaf.shape) for _, leaf in leaves],
+        0.1,
+    )
+    metrics = session.train(share)
+    return before, session.parameters(), metrics
+
+
+TRAINING = {
+    ApexAgent: train_on_transitions,
+    PPOAgent: train_on_rollouts,
+    ESAgent: train_on_returns,
+}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=named)
+def test_it_takes_one_learner_step(path):
+    agent = configurables.read_experiment(str(path)).agent
+    spec, rng = agent.environment_spec(), np.random.default_rng(0)
+    before, after, metrics = TRAINING[type(agent)](agent, spec, rng)
+    assert np.isfinite(list(map(float, metrics.values()))).all()
     changed = [not np.array_equal(b, a) for b, a in zip(before, after, strict=True)]
     assert any(changed)
 

@@ -17,7 +17,7 @@ from distrl.core import seeds
 from distrl.core.nests import flatten_as, unflattener
 from distrl.core.returns_of_pairs import PairShares, share_of_pairs
 from distrl.core.running_moments import RunningMoments
-from distrl.core.specs import EnvironmentSpec, Nest, named_leaves
+from distrl.core.specs import EnvironmentSpec, Nest, leaves, named_leaves
 from distrl.environments.vector_environment import VectorEnvironment
 from distrl.learners.evolution_session import ESParameters, ESSettings
 from distrl.lifecycle.task import Task
@@ -52,17 +52,17 @@ class SeenObservations:
     """Moments of the observations that were acted on, by normalised leaf."""
 
     def __init__(self, model: ESModel, spec: EnvironmentSpec):
-        found = model.normalised_leaves(spec)
-        self._paths = [path for path, _ in found]
-        self.moments = [RunningMoments(leaf.shape) for _, leaf in found]
+        found = dict(model.normalised_leaves(spec))
+        names = [path for path, _ in named_leaves(spec.observation)]
+        self._which = [index for index, path in enumerate(names) if path in found]
+        self.moments = [RunningMoments(leaf.shape) for leaf in found.values()]
         self._kept: list[list[np.ndarray]] = []
 
     def add(self, observation: Nest, counts: np.ndarray) -> None:
         """Rows `[N, ...]`, of which those of the mask `counts` count."""
-        if self._paths:
-            named = dict(named_leaves(observation)) if self._paths != [""] else {}
-            rows = [named.get(path, observation)[counts] for path in self._paths]
-            self._kept.append(rows)
+        if self._which:
+            arrays = leaves(observation)
+            self._kept.append([arrays[index][counts] for index in self._which])
         if len(self._kept) >= _KEPT_STEPS:
             self.sum_up()
 

@@ -23,6 +23,9 @@ from distrl.losses.returns import step_mask
 from distrl.models.ppo import PPOModel
 
 
+_SLOTS = 4096  # environments of a run, in the numbers of their streams
+
+
 class FlatSampler(PolicySampler):
     """A sampler that takes parameters as they travel."""
 
@@ -56,8 +59,7 @@ class PPOActor:
         self._num_envs = int(ends[-1])
         sequence = seeds.seed_sequence(task.run.seed, "actor", task.index)
         self._random = np.random.default_rng(sequence)
-        first = task.producer.incarnation + 1_000_003 * task.index
-        self._streams = np.arange(self._num_envs, dtype=np.int64) + first
+        self._streams = stream_numbers(task, self._num_envs)
         self._ended = np.zeros(self._num_envs, bool)
         self._observations = [group.reset()[0] for group in groups]
         self._parameters = np.zeros(0, np.uint8)
@@ -143,6 +145,12 @@ class PPOActor:
         if self._evaluation is not None:
             self._evaluation.close()
             self._judged.close()
+
+
+def stream_numbers(task: Task, num_envs: int) -> np.ndarray:
+    """Names for the streams of a task, int64 `[num_envs]`: a restarted one has others."""
+    slots = np.arange(num_envs, dtype=np.int64) + task.index * num_envs
+    return task.producer.incarnation // 1000 * _SLOTS + slots % _SLOTS
 
 
 def _fill(buffers: Nest, step: int, slots: slice, values: Nest) -> None:

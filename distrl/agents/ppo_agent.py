@@ -43,8 +43,13 @@ class PPOAgent(SyncAgent):
         self.model, self.training, self.learning = model, training, learning
 
     def check(self, spec: EnvironmentSpec, task: Task) -> None:
-        """Raises ConfigError for a minibatch that a round cannot fill, and for actions
-        without a distribution."""
+        """Raises ConfigError for a minibatch that a round cannot fill, for actions
+        without a distribution, and for a recurrent core, whose states actors do not
+        ship."""
+        if self.model.core is not None:
+            raise ConfigError(
+                f"PPOModel.core: expected None for a PPOAgent, got {self.model.core}"
+            )
         self.model.batch_spec(spec)
         rows = self.rounds.steps_per_round * self.num_envs * task.cluster.num_actors
         if self.training.minibatch_size > rows:

@@ -113,6 +113,7 @@ class SyncAgent(ActorLearnerAgent):
                 task.timeouts.heartbeat_secs,
                 task.wakeup.set,
             )
+            stack.callback(follower.cancel)
             settings = SenderSettings(capacity=2, max_message_bytes=0)
             senders = [
                 task.sender(shares_channel(self.record(spec)), address, settings)

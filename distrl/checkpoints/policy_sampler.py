@@ -15,7 +15,7 @@ from distrl.checkpoints.variables import (
     parameter_specs,
 )
 from distrl.cluster.local_session import local_callable, local_session_config
-from distrl.core.nests import flatten_as, unflattener
+from distrl.core.nests import flatten_as, map_nest, unflattener
 from distrl.core.specs import EnvironmentSpec, Nest, leaves
 from distrl.networks.distributions import DistributionFactory
 from distrl.networks.placeholders import placeholders
@@ -27,10 +27,19 @@ class SamplingModel(Protocol):
     def distribution(self, action_spec: Nest, /) -> DistributionFactory:
         """The kind of distribution of the actions."""
 
+    @property
+    def core_spec(self) -> Nest:
+        """The state of a recurrent core for one stream, () without one."""
+
     def build_acting(
-        self, spec: EnvironmentSpec, observation_ph: Nest, seed_ph: tf.Tensor
+        self,
+        spec: EnvironmentSpec,
+        observation_ph: Nest,
+        seed_ph: tf.Tensor,
+        core_ph: Nest,
     ) -> Any:
-        """`raw_action`, `log_prob`, `value`, `mode`; all variables are parameters."""
+        """`raw_action`, `log_prob`, `value`, `mode`, `core_state`; all variables are
+        parameters."""
 
 
 class SampledActions(NamedTuple):
@@ -39,6 +48,7 @@ class SampledActions(NamedTuple):
     raw_action: Nest  # [N, ...]
     log_prob: np.ndarray  # float32 [N]
     value: np.ndarray  # float32 [N]
+    core_state: Nest = ()  # [N, ...], behind the step
 
 
 class PolicySampler:
@@ -48,6 +58,9 @@ class PolicySampler:
         sampler.load(unflatten_parameters(data, sampler.parameter_specs))
         acted = sampler.act(observation, (task_seed, actor_steps))
         environment.step(sampler.to_environment(acted.raw_action))
+
+    With a recurrent core, the caller keeps the states of its streams: each call is
+    given those from before the step, `cleared` where an episode begins.
 
     It starts with what `seed` initialises. The graph is finalized, the session runs
     in the calling thread and on the CPU; `close()` ends it. Observations are `[N, ...]`
@@ -64,45 +77,63 @@ class PolicySampler:
             tf.set_random_seed(seed)
             observation_ph = placeholders(spec.observation, "observation")
             seed_ph = tf.placeholder(tf.int32, [2], "seed")
-            acting = model.build_acting(spec, observation_ph, seed_ph)
+            core_ph = placeholders(model.core_spec, "core_state")
+            acting = model.build_acting(spec, observation_ph, seed_ph, core_ph)
             self._variables = tf.global_variables()
             loading, load_op = build_loading(self._variables)
             init_op = tf.global_variables_initializer()
             graph.finalize()
         self._session = session = tf.Session(graph=graph, config=local_session_config())
         session.run(init_op)
-        feeds = leaves(observation_ph)
-        sampled = [*leaves(acting.raw_action), acting.log_prob, acting.value]
+        feeds = [*leaves(observation_ph), *leaves(core_ph)]
+        raw, state = leaves(acting.raw_action), leaves(acting.core_state)
+        sampled = [acting.log_prob, acting.value, *raw, *state]
         self._act = local_callable(session, sampled, [*feeds, seed_ph])
         self._value = local_callable(session, [acting.value], feeds)
-        self._mode = local_callable(session, leaves(acting.mode), feeds)
+        self._mode = local_callable(session, [*leaves(acting.mode), *state], feeds)
         self._load = local_callable(session, [], loading, [load_op])
+        self.core_spec = model.core_spec
+        self._num_actions = len(raw)
         self._raw_action = unflattener(self.raw_spec)
+        self._core_state = unflattener(self.core_spec)
 
     @property
     def parameter_specs(self) -> list[ParameterSpec]:
         """Name, shape and dtype of every parameter, in the order of `load`."""
         return parameter_specs(self._variables)
 
+    def first_core_state(self, num_streams: int) -> Nest:
+        """What a recurrent core remembers before the first step: zeros."""
+        return map_nest(lambda leaf: leaf.zeros(num_streams), self.core_spec)
+
     def act(
-        self, observation: Nest, seed: Sequence[int] | np.ndarray
+        self,
+        observation: Nest,
+        seed: Sequence[int] | np.ndarray,
+        core_state: Nest = (),
     ) -> SampledActions:
         """Random actions, the same ones for equal arguments and parameters.
 
-        `seed` is two numbers of 32 bits; use no pair twice.
+        `seed` is two numbers of int32; use no pair twice.
         """
         pair = np.asarray(seed, np.int32)
-        *raw, log_prob, value = self._act(*self._feeds(observation), pair)
-        return SampledActions(self._raw_action(raw), log_prob, value)
+        feeds = self._feeds(observation, core_state)
+        log_prob, value, *rest = self._act(*feeds, pair)
+        raw, state = self._split(rest)
+        return SampledActions(raw, log_prob, value, state)
 
-    def value(self, observation: Nest) -> np.ndarray:
+    def value(self, observation: Nest, core_state: Nest = ()) -> np.ndarray:
         """float32 `[N]`."""
-        return self._value(*self._feeds(observation))[0]
+        return self._value(*self._feeds(observation, core_state))[0]
 
     def greedy(self, observation: Nest) -> Nest:
         """The most probable actions `[N, ...]`, as the environment takes them."""
-        raw = self._raw_action(self._mode(*self._feeds(observation)))
-        return self.to_environment(raw)
+        return self.greedy_step(observation, ())[0]
+
+    def greedy_step(self, observation: Nest, core_state: Nest) -> tuple[Nest, Nest]:
+        """The same with a recurrent core: actions and the states behind the step."""
+        raw, state = self._split(self._mode(*self._feeds(observation, core_state)))
+        return self.to_environment(raw), state
 
     def load(self, parameters: Sequence[np.ndarray]) -> None:
         """Exchanges all parameters, given in the order of `parameter_specs`.
@@ -116,5 +147,22 @@ class PolicySampler:
         """Ends the session; the sampler cannot be used any more."""
         self._session.close()
 
-    def _feeds(self, observation: Nest) -> list[np.ndarray]:
-        return flatten_as(self._spec.observation, observation)
+    def _feeds(self, observation: Nest, core_state: Nest) -> list[np.ndarray]:
+        state = flatten_as(self.core_spec, core_state)
+        return [*flatten_as(self._spec.observation, observation), *state]
+
+    def _split(self, arrays: list[np.ndarray]) -> tuple[Nest, Nest]:
+        """Raw actions and core states."""
+        number = self._num_actions
+        return self._raw_action(arrays[:number]), self._core_state(arrays[number:])
+
+
+def cleared(core_state: Nest, begins: np.ndarray) -> Nest:
+    """States `[N, ...]`, zero where `begins`, bool `[N]`."""
+
+    def clear(leaf: np.ndarray) -> np.ndarray:
+        leaf = leaf.copy()
+        leaf[begins] = 0
+        return leaf
+
+    return map_nest(clear, core_state)

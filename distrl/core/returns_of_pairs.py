@@ -22,7 +22,7 @@ class PairShares(NamedTuple):
     length: Any  # int64 [pairs, 2], env steps
     mean: tuple  # float64 [K, *shape] a normalised leaf, of the observations acted on
     variance: tuple  # likewise
-    count: tuple  # int64 [K] a leaf
+    num_seen: tuple  # int64 [K] a leaf
 
 
 def pair_shares_spec(normalised: Sequence[ArraySpec]) -> PairShares:

@@ -60,7 +60,7 @@ class PPOSession:
         self._variable_specs = parameter_specs(built.variables)
         self.parameter_specs: list[ParameterSpec] = parameter_specs(built.parameters)
         self.learner_steps = 0
-        self.spec = spec
+        self.spec, self.core = spec, model.core
         self.raw_spec: Nest = model.distribution(spec.action).raw_spec
         self._normaliser = built.normaliser
         self._moments = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from distrl.core.nests import map_nest
 from distrl.core.records import RolloutRows, rollout_rows_spec
 from distrl.core.schedules import Schedule, constant
 from distrl.core.specs import Nest, validate
+from distrl.learners.minibatches import StepMinibatches, UnrollMinibatches
 from distrl.learners.policy_session import PPOSession
 from distrl.learners.reward_scaling import RewardScaling
 from distrl.losses.returns import (
@@ -27,7 +28,7 @@ class PPOSettings:
     """How a round becomes updates. Raises ValueError for a number out of its range."""
 
     num_epochs: int = 10  # how often each row is trained on
-    minibatch_size: int = 256  # rows, at least; see `minibatches`
+    minibatch_size: int = 256  # rows, at least; see `learners.minibatches`
     discount: float = 0.99
     lambda_: float = 0.95
     advantage_normalisation: Literal["minibatch", "batch"] | None = "minibatch"
@@ -90,28 +91,34 @@ class SyncSamples:
             self._rewards = RewardScaling(settings.discount, settings.reward_clip)
         self.rounds = 0  # trained on
 
-    def train(self, rows: RolloutRows, env_steps: float) -> RoundResult:
+    def train(
+        self, rows: RolloutRows, env_steps: float, core_state: Nest = ()
+    ) -> RoundResult:
         """Trains on every step of the round; `env_steps` is where schedules are read.
+
+        `core_state` `[T / L, N, ...]` is that of a recurrent core before every L-th
+        step, L its `unroll_length`, cleared where an episode begins.
 
         A round without any step of an episode trains nothing. Raises ValueError for
         arrays that do not fit each other or the spec, rewards and observations that are
-        not finite, and a schedule that gives a negative value.
+        not finite, core states that the model does not have or that are missing, and a
+        schedule that gives a negative value.
         """
         settings = self._settings
         _check(self._spec, rows)
         learning_rate = _scheduled("learning_rate", settings.learning_rate, env_steps)
         clip = _scheduled("clip", settings.clip, env_steps)
         mask = step_mask(rows.terminated, rows.truncated, rows.first_is_last)
-        batch = self._batch(rows, mask)
-        indices = np.flatnonzero(mask)
-        measured = self._epochs(batch, indices, learning_rate, clip)
-        self._session.update_normaliser(_at(batch.observation, indices))
+        batch = self._batch(rows, mask, core_state)
+        measured = self._epochs(batch, learning_rate, clip)
+        seen = map_nest(lambda leaf: leaf[mask], batch.observation)
+        self._session.update_normaliser(seen)
         self.rounds += 1
         metrics = _means(measured)
-        if len(indices):
-            metrics |= _round_metrics(batch, indices)
+        if measured:
+            metrics |= _round_metrics(batch.value_target[mask], batch.old_value[mask])
             metrics |= {"learning_rate": learning_rate, "clip": clip}
-        return RoundResult(len(measured), len(indices), metrics)
+        return RoundResult(len(measured), int(mask.sum()), metrics)
 
     def state(self) -> dict[str, np.ndarray]:
         """What the session does not know: rounds, and the statistics of rewards."""
@@ -127,8 +134,8 @@ class SyncSamples:
             self._rewards.restore(own)
         self.rounds = int(state["rounds"])
 
-    def _batch(self, rows: RolloutRows, mask: np.ndarray) -> PPOBatch:
-        """All T · N rows, also those that no minibatch takes."""
+    def _batch(self, rows: RolloutRows, mask: np.ndarray, core_state: Nest) -> PPOBatch:
+        """All rows `[T, N, ...]`, also those that no minibatch takes."""
         settings, rewards = self._settings, rows.reward
         if self._rewards:
             ends = rows.terminated | rows.truncated
@@ -140,17 +147,18 @@ class SyncSamples:
         if settings.advantage_normalisation == "batch":
             advantages = normalised_advantages(advantages, mask)
         return PPOBatch(
-            observation=map_nest(lambda leaf: _joined(leaf[:-1]), rows.observation),
-            raw_action=map_nest(_joined, rows.raw_action),
-            behaviour_log_prob=_joined(rows.behaviour_log_prob),
-            advantage=_joined(advantages),
-            value_target=_joined(targets),
-            old_value=_joined(rows.value[:-1]),
-            mask=_joined(mask.astype(np.float32)),
+            observation=map_nest(lambda leaf: leaf[:-1], rows.observation),
+            raw_action=rows.raw_action,
+            behaviour_log_prob=rows.behaviour_log_prob,
+            advantage=advantages,
+            value_target=targets,
+            old_value=rows.value[:-1],
+            mask=mask.astype(np.float32),
+            core_state=core_state,
         )
 
     def _epochs(
-        self, batch: PPOBatch, indices: np.ndarray, learning_rate: float, clip: float
+        self, batch: PPOBatch, learning_rate: float, clip: float
     ) -> list[dict[str, float]]:
         """The metrics of each learner step.
 
@@ -158,47 +166,32 @@ class SyncSamples:
         above `max_kl` is the last one.
         """
         settings, measured = self._settings, []
+        source = self._minibatches(batch)
         seeds = np.random.SeedSequence(self._seed, spawn_key=(self.rounds,))
         generator = np.random.default_rng(seeds)
         for _ in range(settings.num_epochs):
-            for chosen in minibatches(indices, settings.minibatch_size, generator):
-                minibatch = self._minibatch(batch, chosen)
+            for minibatch in source.epoch(settings.minibatch_size, generator):
+                minibatch = self._normalised(minibatch)
                 measured.append(self._session.train(minibatch, learning_rate, clip))
                 kl = measured[-1]["approximate_kl"]
                 if settings.max_kl is not None and not kl <= settings.max_kl:
                     return measured
         return measured
 
-    def _minibatch(self, batch: PPOBatch, chosen: np.ndarray) -> PPOBatch:
-        minibatch = _at(batch, chosen)
+    def _minibatches(self, batch: PPOBatch) -> StepMinibatches | UnrollMinibatches:
+        core = self._session.core
+        if (core is None) != (batch.core_state == ()):
+            states = map_nest(np.shape, batch.core_state)
+            raise ValueError(f"core is {core}, but its states {states}")
+        if core is None:
+            return StepMinibatches(batch)
+        return UnrollMinibatches(batch, core.unroll_length)
+
+    def _normalised(self, minibatch: PPOBatch) -> PPOBatch:
         if self._settings.advantage_normalisation != "minibatch":
             return minibatch
-        everywhere = np.ones(len(chosen), bool)
-        normal = normalised_advantages(minibatch.advantage, everywhere)
+        normal = normalised_advantages(minibatch.advantage, minibatch.mask > 0)
         return minibatch._replace(advantage=normal)
-
-
-def minibatches(
-    indices: np.ndarray, size: int, generator: np.random.Generator
-) -> Iterator[np.ndarray]:
-    """All indices in a new order, each once, in parts of at least `size`.
-
-    What does not fill a part of its own is spread over the others: there are
-    max(1, number // size) parts, whose sizes differ by 1 at most. Fewer indices than
-    `size` are one part, none are none.
-    """
-    if len(indices):
-        shuffled = generator.permutation(indices)
-        yield from np.array_split(shuffled, max(1, len(indices) // size))
-
-
-def _at(nest: Nest, indices: np.ndarray) -> Nest:
-    return map_nest(lambda leaf: leaf[indices], nest)
-
-
-def _joined(array: np.ndarray) -> np.ndarray:
-    """[T · N, ...] of [T, N, ...]."""
-    return array.reshape(-1, *array.shape[2:])
 
 
 def _scheduled(name: str, schedule: Schedule, env_steps: float) -> float:
@@ -214,9 +207,8 @@ def _means(measured: list[dict[str, float]]) -> dict[str, float]:
     return {name: float(np.mean([each[name] for each in measured])) for name in names}
 
 
-def _round_metrics(batch: PPOBatch, indices: np.ndarray) -> dict[str, float]:
+def _round_metrics(target: np.ndarray, value: np.ndarray) -> dict[str, float]:
     """How much of the targets' variance the acting values explain, 1 at most."""
-    target, value = batch.value_target[indices], batch.old_value[indices]
     variance = float(target.var())
     share = 1.0 - float((target - value).var()) / variance if variance else 0.0
     return {"mean_value_target": float(target.mean()), "explained_variance": share}

@@ -88,6 +88,10 @@ class RoundFollower:
             self._thread.check()
         return box
 
+    def cancel(self) -> None:
+        """Asks the thread to end; does not wait."""
+        self._thread.stop()
+
     def stop(self, timeout: float) -> None:
         """Ends the thread. Raises what has ended it before."""
         self._thread.stop()

@@ -22,8 +22,8 @@ class Population:
         population.load(statistics, vectors)
         actions = population.act(observation)
 
-    What each does is what `ESModel.build_greedy` does, up to rounding. In NumPy: for
-    MLPs of 64 units a step takes 10 to 60 µs, and a graph of batched products 60 to 370.
+    What each does is what `ESModel.build_greedy` does, up to rounding. In NumPy: a
+    step of 16 to 64 MLPs takes 10 to 60 µs, by a graph of batched products 60 to 370.
     """
 
     def __init__(

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from distrl.core.errors import ConfigError
 from distrl.core.specs import ArraySpec, EnvironmentSpec, Nest
 from distrl.losses.policy import clipped_surrogate, clipped_value_loss
+from distrl.models.recurrent_core import RecurrentCore
 from distrl.networks.distributions import (
     Distribution,
     DistributionFactory,
@@ -30,6 +32,10 @@ class PPOBatch(NamedTuple):
     value_target: Any  # float32 [B]
     old_value: Any  # float32 [B], under the acting parameters
     mask: Any  # float32 [B], 0 for rows without influence, which must be finite
+    # With a recurrent core, rows are unrolls of L steps of U streams, time-major and
+    # joined: B = L · U.
+    reset: Any = ()  # bool [B], the first row of an episode
+    core_state: Nest = ()  # [U, ...], before the first step of each unroll
 
 
 class PPOActingGraph(NamedTuple):
@@ -39,6 +45,7 @@ class PPOActingGraph(NamedTuple):
     log_prob: tf.Tensor  # float32 [N], of the drawn action
     value: tf.Tensor  # float32 [N]
     mode: Nest  # [N, ...], the greedy raw action
+    core_state: Nest = ()  # [N, ...], behind the step; of a recurrent core
 
 
 class PPOLearningGraph(NamedTuple):
@@ -53,6 +60,15 @@ class PPOLearningGraph(NamedTuple):
     parameters: list[tf.Variable]  # in the order of the acting graph
     normaliser: list[NormaliserVariables]  # of which parameters has all variables
     variables: list[tf.Variable]  # all that a checkpoint needs
+
+
+class _Steps(NamedTuple):
+    """What a network is given."""
+
+    observation: Nest  # [num_steps · U, ...]
+    reset: tf.Tensor | None  # bool [num_steps · U], None for never
+    core_state: Nest  # [U, ...]
+    num_steps: int
 
 
 class PPOModel:
@@ -73,6 +89,7 @@ class PPOModel:
         value_clip: float | None = None,
         max_gradient_norm: float = 0.5,
         adam_epsilon: float = 1e-5,
+        core: RecurrentCore | None = None,
     ):
         """What the networks are and how the terms of the loss are weighed.
 
@@ -85,6 +102,7 @@ class PPOModel:
           value_clip: how far values may move without a larger loss, in units of value.
           max_gradient_norm: over all variables together.
           adam_epsilon: above 0.
+          core: a memory of the policy; its network then takes the place of `network`.
 
         Raises ValueError for a number out of its range.
         """
@@ -103,6 +121,7 @@ class PPOModel:
             if not cost >= 0:
                 raise ValueError(f"{name} must be at least 0, got {cost}")
         self.distribution = distribution
+        self.core = core
         self._network = network
         self._normalise_observations = normalise_observations
         self._entropy_cost = entropy_cost
@@ -111,6 +130,11 @@ class PPOModel:
         self._max_gradient_norm = max_gradient_norm
         self._adam_epsilon = adam_epsilon
 
+    @property
+    def core_spec(self) -> Nest:
+        """The state of one stream, () without a core."""
+        return self.core.state_spec if self.core else ()
+
     def batch_spec(self, spec: EnvironmentSpec) -> PPOBatch:
         """Dtypes and trailing shapes of a batch.
 
@@ -118,23 +142,50 @@ class PPOModel:
         """
         scalar = ArraySpec((), "float32")
         raw = self.distribution(spec.action).raw_spec
-        return PPOBatch(spec.observation, raw, *[scalar] * 5)
+        return PPOBatch(
+            observation=spec.observation,
+            raw_action=raw,
+            behaviour_log_prob=scalar,
+            advantage=scalar,
+            value_target=scalar,
+            old_value=scalar,
+            mask=scalar,
+            reset=ArraySpec((), "bool") if self.core else (),
+            core_state=self.core_spec,
+        )
 
     def build_acting(
-        self, spec: EnvironmentSpec, observation_ph: Nest, seed_ph: tf.Tensor
+        self,
+        spec: EnvironmentSpec,
+        observation_ph: Nest,
+        seed_ph: tf.Tensor,
+        core_ph: Nest = (),
     ) -> PPOActingGraph:
-        """Actions for observations `[N, ...]`, drawn by `seed_ph`, int32 `[2]`."""
-        policy, value, _ = self._outputs(spec, observation_ph)
+        """Actions for observations `[N, ...]`, drawn by `seed_ph`, int32 `[2]`.
+
+        `core_ph` is the state `[N, ...]` of a recurrent core, cleared where an episode
+        begins. Raises ValueError for one without the other.
+        """
+        if (self.core is None) != (core_ph == ()):
+            raise ValueError(f"core is {self.core}, but its state {core_ph}")
+        steps = _Steps(observation_ph, None, core_ph, 1)
+        policy, value, state, _ = self._outputs(spec, steps)
         action = policy.sample(seed_ph)
         log_prob = policy.log_prob(action)
-        return PPOActingGraph(action, log_prob, value, policy.mode())
+        return PPOActingGraph(action, log_prob, value, policy.mode(), state)
 
     def build_greedy(
         self, spec: EnvironmentSpec, observation_ph: Nest
     ) -> tuple[Nest, dict[str, tf.Tensor]]:
         """The most probable actions `[N, ...]` as the environment takes them, and the
-        values `[N]`; the same parameters as the acting graph's."""
-        policy, value, _ = self._outputs(spec, observation_ph)
+        values `[N]`; the same parameters as the acting graph's.
+
+        Raises ConfigError with a recurrent core: such a policy needs its state.
+        """
+        if self.core:
+            raise ConfigError(f"no policy without a state of a model with {self.core}")
+        steps = _Steps(observation_ph, None, (), 1)
+        policy, value, _, _ = self._outputs(spec, steps)
         factory = self.distribution(spec.action)
         return factory.to_environment_graph(policy.mode()), {"value": value}
 
@@ -152,7 +203,9 @@ class PPOModel:
         over the rows of the mask. `learning_rate` and `clip` (of the ratio) are
         float32 `[]`.
         """
-        policy, value, normaliser = self._outputs(spec, batch.observation)
+        length = self.core.unroll_length if self.core else 1
+        steps = _Steps(batch.observation, batch.reset, batch.core_state, length)
+        policy, value, _, normaliser = self._outputs(spec, steps)
         metrics = self._losses(policy, value, batch, clip)
         with tf.variable_scope("learning"):
             train_op, norm, slots = self._train(metrics["loss"], learning_rate)
@@ -167,16 +220,27 @@ class PPOModel:
         )
 
     def _outputs(
-        self, spec: EnvironmentSpec, observation: Nest
-    ) -> tuple[Distribution, tf.Tensor, list[NormaliserVariables]]:
-        """The policy, values [B], and the statistics, whose variables come first."""
+        self, spec: EnvironmentSpec, steps: _Steps
+    ) -> tuple[Distribution, tf.Tensor, Nest, list[NormaliserVariables]]:
+        """The policy, values [B], the last core state, and the statistics, whose
+        variables come first."""
         normaliser: list[NormaliserVariables] = []
+        observation, state = steps.observation, steps.core_state
         if self._normalise_observations:
             observation, normaliser = normalised(spec.observation, observation)
         factory = self.distribution(spec.action)
         with tf.variable_scope("network", reuse=tf.AUTO_REUSE):
-            outputs, value = self._network(spec, observation, factory.num_parameters)
-            return factory(outputs), value, normaliser
+            size = factory.num_parameters
+            if self.core is None:
+                outputs, value = self._network(spec, observation, size)
+            else:
+                reset = steps.reset
+                if reset is None:  # acting, where the state was cleared already
+                    reset = tf.zeros_like(state[0][:, 0], tf.bool)
+                outputs, value, state = self.core.network(
+                    spec, observation, reset, state, steps.num_steps, size
+                )
+            return factory(outputs), value, state, normaliser
 
     def _losses(
         self,

@@ -12,7 +12,7 @@ def make_run(tmp_path):
     made = []
 
     def make(**arguments: Any) -> LocalRun:
-        made.append(LocalRun(tmp_path, **arguments))
+        made.append(LocalRun(tmp_path / str(len(made)), **arguments))
         return made[-1]
 
     yield make

@@ -28,8 +28,8 @@ from distrl.memories.prioritized import PrioritizedMemory
 from distrl.models.ddpg import DDPGModel
 from distrl.models.dqn import DQNModel
 from distrl.models.ppo import PPOModel
-from distrl.networks.policy_value_network import policy_value_network
 from distrl.networks.deterministic import critic_network, deterministic_policy_network
+from distrl.networks.policy_value_network import orthogonal_mlp, policy_value_network
 from distrl.networks.q_network import q_network
 from distrl.networks.torsos import mlp
 
@@ -103,7 +103,11 @@ def make_ppo_agent(
     settings = {"steps_per_round": 8, "evaluation_period_secs": 1e6}
     return kind(
         partial(SerialVectorEnvironment, environment),
-        PPOModel(partial(policy_value_network, hidden_sizes=(16,))),
+        PPOModel(
+            partial(
+                policy_value_network, torso=partial(orthogonal_mlp, hidden_sizes=(16,))
+            )
+        ),
         NUM_ENVS,
         Rounds(**(settings | rounds)),
         PPOSettings(num_epochs=2, minibatch_size=minibatch_size),

@@ -6,11 +6,13 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow.compat.v1 as tf
 
 from distrl.checkpoints.export import export_saved_model, input_names
 from distrl.checkpoints.policy import GreedyPolicy, LocalPolicy
 from distrl.core.errors import ConfigError
 from distrl.core.specs import ArraySpec, EnvironmentSpec, leaves
+from distrl.models.ddpg import DDPGModel
 from distrl.models.dqn import DQNModel
 
 VECTOR = EnvironmentSpec(ArraySpec((4,), "float32"), ArraySpec((), "int32", -1, 2))
@@ -76,6 +78,34 @@ def test_another_process_gets_the_same_greedy_actions(spec, tmp_path):
     assert action.dtype == expected.dtype and len(set(expected.tolist())) > 1
     np.testing.assert_array_equal(action, expected)
     np.testing.assert_array_equal(values.argmax(1) + spec.action.minimum, expected)
+
+
+def test_an_array_of_real_numbers_is_exported_as_the_environment_takes_it(tmp_path):
+    action = ArraySpec((2, 1), "float64", (-1.0, 0.0), (3.0, 9.0))
+    spec = EnvironmentSpec(VECTOR.observation, action)
+    with tf.Graph().as_default():
+        build_greedy = DDPGModel().build_greedy
+        build_greedy(spec, tf.placeholder(tf.float32, [None, 4]))
+        variables = tf.global_variables()
+    rng = np.random.default_rng(0)
+    named = {
+        v.op.name: rng.normal(size=v.shape.as_list()).astype(np.float32)
+        for v in variables
+    }
+    export_saved_model(DDPGModel(), spec, named, tmp_path / "export")
+    policy = GreedyPolicy(DDPGModel(), spec, named)
+    expected = policy.act(observations(VECTOR))
+    policy.close()
+    with tf.Graph().as_default(), tf.Session() as session:
+        loaded = tf.saved_model.load(session, ["serve"], str(tmp_path / "export"))
+        signature = loaded.signature_def["serving_default"]
+        outputs = {name: info.name for name, info in signature.outputs.items()}
+        feeds = {signature.inputs["observation"].name: observations(VECTOR)}
+        got = session.run(outputs, feeds)
+    assert sorted(got) == ["action", "value"] and got["value"].shape == (100,)
+    assert got["action"].dtype == expected.dtype == np.float64
+    assert expected.shape == (100, 2, 1) and np.ptp(expected) > 1
+    np.testing.assert_array_equal(got["action"], expected)
 
 
 def test_inputs_are_named_after_the_leaves():

@@ -10,7 +10,10 @@ from distrl.core.specs import ArraySpec, EnvironmentSpec, leaves, validate
 
 ACTION = {"jump": ArraySpec((), "int64"), "push": ArraySpec((2,), "float32")}
 SPEC = EnvironmentSpec(
-    observation={"image": ArraySpec((2, 3), "uint8"), "speed": ArraySpec((), "float64")},
+    observation={
+        "image": ArraySpec((2, 3), "uint8"),
+        "speed": ArraySpec((), "float64"),
+    },
     action=ACTION,
 )
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from distrl.checkpoints.policy_sampler import cleared
 from distrl.core.nests import map_nest
 from distrl.core.records import RolloutRows
 
@@ -14,14 +15,20 @@ class Collector:
         self._observation, _ = environment.reset()
         self._last = np.zeros(environment.num_envs, bool)
         self._actor_steps = 0
+        self._core_state = sampler.first_core_state(environment.num_envs)
         self.returns = []
 
     def round(self, num_steps):
-        first_is_last, steps = self._last, []
+        """The rows, and the states of a recurrent core before each step."""
+        first_is_last, steps, states = self._last, [], []
         for _ in range(num_steps):
+            states.append(self._core_state)
             steps.append(self._step())
         observations, acted, results = zip(*steps, strict=True)
-        value = self._sampler.value(self._observation)
+        value = self._sampler.value(self._observation, self._core_state)
+        return self._rows(observations, acted, results, value, first_is_last), states
+
+    def _rows(self, observations, acted, results, value, first_is_last):
         return RolloutRows(
             observation=stack([*observations, self._observation]),
             raw_action=stack([each.raw_action for each in acted]),
@@ -36,11 +43,14 @@ class Collector:
 
     def _step(self):
         observation = self._observation
-        acted = self._sampler.act(observation, (self._seed, self._actor_steps))
+        pair = self._seed, self._actor_steps
+        acted = self._sampler.act(observation, pair, self._core_state)
         action = self._sampler.to_environment(acted.raw_action)
         step = self._environment.step(action)
         self._actor_steps += 1
         self._observation = step.observation
+        # The row behind an end still belongs to its episode, the next one does not.
+        self._core_state = cleared(acted.core_state, self._last)
         self._last = step.terminated | step.truncated
         if "episode_return" in step.info:
             ended = step.info["_episode_return"]
@@ -52,11 +62,15 @@ def stack(nests):
     return map_nest(lambda *leaves: np.stack(leaves), *nests)
 
 
+def unroll_states(states, session):
+    return stack(states[:: session.core.unroll_length]) if session.core else ()
+
+
 def learn(collector, samples, session, sampler, num_steps, max_env_steps, enough):
     """Env steps until `enough(collector.returns)`, or all of them."""
     env_steps = 0
     while env_steps < max_env_steps and not enough(collector.returns):
-        rows = collector.round(num_steps)
-        env_steps += samples.train(rows, env_steps).num_rows
+        rows, states = collector.round(num_steps)
+        env_steps += samples.train(rows, env_steps, unroll_states(states, session))[1]
         sampler.load(session.parameters())
     return env_steps

@@ -38,7 +38,7 @@ def mask_of(rows):
 class RecordingSession:
     """Takes the place of a PPOSession: keeps minibatches, says what KL it is told."""
 
-    spec, raw_spec = SPEC, SPEC.action
+    spec, raw_spec, core = SPEC, SPEC.action, None
 
     def __init__(self, kls=()):
         self.calls, self.observations, self._kls = [], [], list(kls)

@@ -8,6 +8,7 @@ import pytest
 from distrl.core.records import ReplayBatch, Transition
 from distrl.core.specs import ArraySpec, EnvironmentSpec
 from distrl.learners.learning_session import LearningSession
+from distrl.models.ddpg import DDPGModel
 from distrl.models.dqn import DQNModel
 from distrl.networks.q_network import q_network
 from distrl.networks.torsos import mlp
@@ -170,3 +171,24 @@ def test_the_graph_does_not_grow(session):
         session.parameters()
     session.restore(session.state(), 200)
     assert len(graph.get_operations()) == before
+
+
+def test_targets_that_the_training_step_moves_are_left_to_it():
+    """Targets begin as what they follow, and are behind it after every step."""
+    spec = SPEC._replace(action=ArraySpec((2,), "float32", -1, 1))
+    session = LearningSession(DDPGModel(polyak=0.9), spec, seed=0)
+    before = session.state()
+    named = session.named(session.parameters())
+    assert {name.split("/")[0] for name in named} == {"policy", "critic"}
+    action = np.random.default_rng(0).uniform(-1, 1, (B, 2)).astype(np.float32)
+    one = batch(0)
+    one = one._replace(transition=one.transition._replace(a_tm1=action))
+    session.train(one)
+    after = session.state()
+    session.close()
+    for name in named:
+        np.testing.assert_array_equal(before[name], before[f"target_{name}"])
+        expected = 0.9 * before[name] + 0.1 * after[name]
+        np.testing.assert_allclose(
+            after[f"target_{name}"], expected, rtol=1e-5, atol=1e-7
+        )

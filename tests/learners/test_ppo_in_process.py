@@ -18,7 +18,7 @@ def cartpole():
     return gymnasium.make("CartPole-v1")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_cartpole_is_learnt():
     """In 60,000 env steps at most, the mean of the last 20 episodes is above 300."""
     settings = PPOSettings(

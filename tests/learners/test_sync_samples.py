@@ -7,8 +7,9 @@ import pytest
 from rounds import SPEC, RecordingSession, mask_of, random_round
 
 from distrl.core.schedules import linear
+from distrl.learners.minibatches import shuffled_parts
 from distrl.learners.policy_session import PPOSession
-from distrl.learners.sync_samples import PPOSettings, SyncSamples, minibatches
+from distrl.learners.sync_samples import PPOSettings, SyncSamples
 from distrl.losses.returns import generalized_advantages
 from distrl.models.ppo import PPOModel
 from distrl.networks.policy_value_network import orthogonal_mlp, policy_value_network
@@ -56,7 +57,7 @@ def test_each_step_is_trained_on_once_an_epoch_and_no_other_row():
 )
 def test_a_remainder_is_spread(number, size, sizes):
     indices = 5 + np.arange(number)
-    parts = list(minibatches(indices, size, np.random.default_rng(0)))
+    parts = list(shuffled_parts(indices, size, np.random.default_rng(0)))
     assert [len(part) for part in parts] == sizes
     assert sorted(np.concatenate([*parts, []])) == indices.tolist()
 

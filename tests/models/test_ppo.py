@@ -8,6 +8,7 @@ import tensorflow.compat.v1 as tf
 
 from distrl.cluster.local_session import local_session_config
 from distrl.core.errors import ConfigError
+from distrl.core.nests import map_nest
 from distrl.core.specs import ArraySpec, EnvironmentSpec, leaves
 from distrl.models.ppo import PPOBatch, PPOModel
 from distrl.networks.distributions import action_distribution
@@ -195,13 +196,11 @@ def test_the_step_is_adams_along_the_clipped_gradient(learner, max_norm):
 
 def test_masked_rows_have_no_influence(linear):
     batch, other = example_batch(0, MASK), example_batch(1, MASK)
-    mixed = [
-        np.where(MASK.reshape(-1, *[1] * (a.ndim - 1)) == 1, a, b).astype(a.dtype)
-        for a, b in zip(batch, other, strict=True)
-    ]
-    metrics = [
-        linear.run(linear.graph.metrics, each) for each in (batch, PPOBatch(*mixed))
-    ]
+    mixed = map_nest(
+        lambda a, b: np.where((MASK == 1).reshape(-1, *[1] * (a.ndim - 1)), a, b),
+        *(batch, other),
+    )
+    metrics = [linear.run(linear.graph.metrics, each) for each in (batch, mixed)]
     assert metrics[0] == metrics[1] and metrics[0]["gradient_norm"] > 0
 
 

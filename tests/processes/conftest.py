@@ -57,12 +57,12 @@ class Workplace:
     def text(self, log: str) -> str:
         return (self.folder / log).read_text(errors="replace")
 
-    def launch(self, *flags: str, bindings=SMALL) -> subprocess.Popen:
+    def launch(self, *flags: str, config=CONFIG, bindings=SMALL) -> subprocess.Popen:
         """The launcher; its output is in launcher.log."""
         return self.start(
             "-m",
             "launch.local",
-            str(CONFIG),
+            str(config),
             f"--run_dir={self.run_dir}",
             *(f"--gin_binding={binding}" for binding in bindings),
             *flags,
