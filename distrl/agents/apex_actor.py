@@ -8,24 +8,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from distrl.agents.actor_learner_agent import parameter_store
 from distrl.agents.async_agent import Shipment
 from distrl.agents.behaviour import Behaviour, Decision
+from distrl.agents.episode_counts import EpisodeCounts
 from distrl.agents.epsilon_greedy import EpsilonGreedy
-from distrl.agents.evaluation import greedy_returns
-from distrl.agents.learner_loop import BEST
+from distrl.agents.greedy_evaluation import GreedyEvaluation
 from distrl.agents.noisy_policy import NoisyPolicy
 from distrl.agents.settings import Acting
 from distrl.checkpoints.policy import LocalPolicy
-from distrl.cluster.parameter_store import ParameterStore
 from distrl.core import seeds
 from distrl.core.nests import concatenate, map_nest
 from distrl.core.specs import EnvironmentSpec, Nest
-from distrl.core.threads import Deadline
 from distrl.environments.vector_environment import VectorEnvironment, VectorStep
 from distrl.lifecycle.task import Task
 from distrl.memories.n_step_accumulator import NStepAccumulator
-from distrl.metrics.episode_statistics import EpisodeStatistics
 from distrl.models.ddpg import DDPGModel
 from distrl.models.dqn import DQNModel
 
@@ -72,6 +68,16 @@ class _Group:
         return step
 
 
+class _Current:
+    """The behaviour policy, judged as it is: nobody acts meanwhile."""
+
+    def __init__(self, policy: Behaviour):
+        self.greedy = policy.greedy
+
+    def load_flat(self, version: int, parameters: np.ndarray) -> None:
+        """It has them already."""
+
+
 class ApexActor:
     """One actor: each group of its environments steps together, one inference a step.
 
@@ -111,16 +117,20 @@ class ApexActor:
             )
             for memory in np.unique(owners)
         ]
-        self._statistics = EpisodeStatistics()
-        self._evaluation = evaluation_environment
-        self._next_evaluation = Deadline(acting.evaluation_period_secs)
-        self._best: ParameterStore | None = None
-        self._best_return = -np.inf
         self._parameters = np.zeros(0, np.uint8)
         firsts = [sum(sizes[:group]) for group in range(len(sizes))]
         self._groups = list(map(_Group, environments, firsts))
-        self._child_cpu_secs = 0.0
-        self._count_cpu()
+        self._evaluation: GreedyEvaluation | None = None
+        judged = [] if evaluation_environment is None else [evaluation_environment]
+        for environment in judged:
+            self._evaluation = GreedyEvaluation(
+                task,
+                environment,
+                _Current(self._policy),
+                acting.evaluation_period_secs,
+                acting.evaluation_episodes,
+            )
+        self._counts = EpisodeCounts(task, [*environments, *judged])
         for name, values in self._policy.exploration.items():
             task.gauges[name] = [round(value, 6) for value in values]
             log.info("%s of the slots: %s", name, task.gauges[name])
@@ -140,8 +150,7 @@ class ApexActor:
         acted_on, decision = group.observation, group.decided(self._policy)
         step = group.wait()
         group.decided(self._policy)
-        if step.info:
-            self._count_episodes(step)
+        self._counts.add(step.info)
         return (acted_on, *decision, *step[1:4])
 
     def _of(self, part: _Part, row: Nest) -> Nest:
@@ -150,22 +159,9 @@ class ApexActor:
             return row
         return map_nest(lambda array: array[part.slots], row)
 
-    def _count_episodes(self, step: VectorStep) -> None:
-        if "restarted" in step.info:
-            restarts = int(np.count_nonzero(step.info["restarted"]))
-            self._task.counters.add("environment_restarts", restarts)
-        ended = step.info.get("_episode_return")
-        if ended is None:
-            return
-        returns = step.info["episode_return"][ended]
-        self._statistics.add(returns, step.info["episode_length"][ended])
-        self._task.counters.add("episodes", returns.size)
-        self._task.gauges["mean_return"] = self._statistics.mean_return
-        self._task.gauges["mean_length"] = self._statistics.mean_length
-
     def shipments(self) -> Iterator[Shipment]:
         if self._parts[0].accumulator.ready:
-            self._count_cpu()
+            self._counts.count_cpu()
         for part in self._parts:
             if part.accumulator.ready:
                 yield Shipment(part.memory, *part.accumulator.take())
@@ -181,49 +177,19 @@ class ApexActor:
             yield Shipment(part.memory, *part.accumulator.flush(*self._of(part, row)))
 
     def evaluate(self) -> None:
-        """Greedy episodes of the parameters of this moment. The best parameters so
-        far are left on the ps, where learner 0 finds them."""
-        if self._evaluation is None or not self._next_evaluation.passed:
+        """All of an evaluation, when one is due; acting waits for it."""
+        if self._evaluation is None:
             return
         version, parameters = self._policy.version, self._parameters
-        returns = greedy_returns(
-            self._evaluation,
-            self._policy.greedy,
-            self._acting.evaluation_episodes,
-            self._stop_evaluating,
-        )
-        self._next_evaluation = Deadline(self._acting.evaluation_period_secs)
-        if returns is None:
-            return
-        reached = float(np.mean(returns))
-        log.info("evaluation of version %d: %.2f", version, reached)
-        gauges = {"evaluation_return": reached, "evaluation_version": version}
-        if reached >= self._best_return:
-            self._best = self._best or parameter_store(self._task, BEST)
-            self._best.write(version, parameters)
-            self._best_return = reached
-            gauges |= {"best_return": reached, "best_version": version}
-        self._task.gauges |= gauges
-
-    def _count_cpu(self) -> None:
-        """Adds the CPU time of the environments' processes to the task's."""
-        environments = [group.environment for group in self._groups]
-        if self._evaluation is not None:
-            environments.append(self._evaluation)
-        now = sum(environment.child_cpu_secs() for environment in environments)
-        self._task.counters.add("child_cpu_secs", now - self._child_cpu_secs)
-        self._child_cpu_secs = now
-
-    def _stop_evaluating(self) -> bool:
-        self._task.heartbeat.progress += 1
-        return self._task.should_stop
+        while self._evaluation.advance(version, parameters):
+            self._task.heartbeat.progress += 1
+            if self._task.should_stop:
+                return
 
     def close(self) -> None:
         self._policy.close()
         if self._evaluation is not None:
             self._evaluation.close()
-        if self._best is not None:
-            self._best.close()
 
 
 def make_behaviour(

@@ -22,7 +22,6 @@ from distrl.lifecycle.task import Task
 from distrl.losses.returns import step_mask
 from distrl.models.ppo import PPOModel
 
-
 _SLOTS = 4096  # environments of a run, in the numbers of their streams
 
 
@@ -148,7 +147,7 @@ class PPOActor:
 
 
 def stream_numbers(task: Task, num_envs: int) -> np.ndarray:
-    """Names for the streams of a task, int64 `[num_envs]`: a restarted one has others."""
+    """Names for a task's streams, int64 `[num_envs]`; restarted, it has others."""
     slots = np.arange(num_envs, dtype=np.int64) + task.index * num_envs
     return task.producer.incarnation // 1000 * _SLOTS + slots % _SLOTS
 

@@ -155,6 +155,7 @@ def test_perturbations_differ_by_pair_actor_and_version(make):
     for index, version in ((0, 5), (1, 5), (0, 6)):
         actor, vector, _ = make(index, settings=table, version=version)
         names += [*actor.collect()[0].name.tolist(), *set(vector.seeds)]
+        assert vector.seeds[::2] == vector.seeds[1::2]  # those of a pair are equal
     assert len(set(names)) == len(names) == 3 * 8
 
 
