@@ -1,0 +1,71 @@
+"""The shipped configurations learn their tasks: runs of real processes, several seeds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from launch.bootstrap import ROOT
+
+# Configuration (none: the default of ./launch/train), the mean return that 100 greedy
+# episodes must reach, seeds, and how many of these must do it.
+ASYNCHRONOUS = [
+    (None, 475, 5, 5),
+    ("apex_ddpg/pendulum.gin", -250, 3, 3),
+]
+SYNCHRONOUS = [
+    ("ppo/cartpole.gin", 475, 3, 3),
+    ("ppo/pendulum.gin", -250, 3, 3),
+    ("ppo/lunarlander.gin", 200, 3, 2),
+    ("es/cartpole.gin", 475, 3, 3),
+]
+
+
+def train(run_dir, config: str | None, seed: int) -> dict[str, Any]:
+    """The summary of a run that went well."""
+    configs = [] if config is None else [ROOT / "configs" / config]
+    flags = [f"--run_dir={run_dir}", f"--seed={seed}"]
+    launcher = subprocess.run(
+        [sys.executable, ROOT / "launch" / "local.py", *configs, *flags],
+        capture_output=True,
+        text=True,
+        timeout=1200,
+    )
+    assert launcher.returncode == 0, launcher.stdout + launcher.stderr
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert summary["final_evaluation"]["episodes"] == 100
+    for name, counts in summary["channels"].items():
+        assert counts["lost"] == 0, name
+        assert counts["sent"] == counts["received"], name
+    assert {task["exit_code"] for task in summary["tasks"]} == {0}
+    assert summary["farewell_secs"] <= 10
+    return summary
+
+
+def check_learns(tmp_path, config, threshold, seeds, needed) -> list[dict[str, Any]]:
+    summaries = [train(tmp_path / str(s), config, s) for s in range(seeds)]
+    reached = [summary["final_evaluation"]["mean_return"] for summary in summaries]
+    assert sum(mean >= threshold for mean in reached) >= needed, reached
+    return summaries
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3700)
+@pytest.mark.parametrize("config, threshold, seeds, needed", ASYNCHRONOUS)
+def test_asynchronous_agents_learn(tmp_path, config, threshold, seeds, needed):
+    check_learns(tmp_path, config, threshold, seeds, needed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3700)
+@pytest.mark.parametrize("config, threshold, seeds, needed", SYNCHRONOUS)
+def test_synchronous_agents_learn(tmp_path, config, threshold, seeds, needed):
+    """They also train on exactly what was collected, no row of a stale round."""
+    for summary in check_learns(tmp_path, config, threshold, seeds, needed):
+        assert summary["rows"]["trained"] == summary["env_steps"]
+        assert summary["channels"]["experience"]["sent"] == summary["env_steps"]
+        assert summary["rounds"]["stale_rows"] == 0
