@@ -1,4 +1,4 @@
-"""The shipped configurations learn their tasks: runs of real processes, several seeds."""
+"""The shipped configurations learn their tasks: real runs, several seeds."""
 
 from __future__ import annotations
 
