@@ -11,7 +11,7 @@ from typing import Any
 from launch.processes import TaskExit
 from launch.watch import describe_exit
 
-NUM_LOG_LINES = 30
+NUM_LOG_LINES = 60
 LOG_TAIL_BYTES = 64 * 1024
 
 

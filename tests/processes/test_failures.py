@@ -45,7 +45,7 @@ def test_task_that_raises_ends_the_run_with_its_traceback(place):
     binding = 'gymnasium_environment.id = "failing_environment:Failing-v0"'
     launcher = place.launch("--num_actors=1", bindings=(*SMALL, binding))
     assert launcher.wait(90) == 1
-    last = "\n".join(place.text("launcher.log").splitlines()[-35:])
+    last = "\n".join(place.text("launcher.log").splitlines()[-75:])
     assert "actor 0" in last and "the simulator broke" in last and "Traceback" in last
     assert "actor/0" in place.summary()["stop_reason"]
     place.check_nothing_left()
