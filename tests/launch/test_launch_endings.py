@@ -60,7 +60,7 @@ def test_a_failure_ends_the_run_and_is_explained(launch, capsys):
     _, _, report = err.partition(
         "actor 1 failed with exit code 1; the last lines of its log:\n"
     )
-    assert report.splitlines() == [f"actor 1 line {n}" for n in range(70, 100)]
+    assert report.splitlines() == [f"actor 1 line {n}" for n in range(40, 100)]
     codes = {(t["job"], t["task"]): t["exit_code"] for t in launch.summary()["tasks"]}
     assert codes[("actor", 1)] == 1 and codes[("ps", 0)] == 0
     assert launch.summary()["final_evaluation"] is None
