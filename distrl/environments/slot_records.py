@@ -68,8 +68,8 @@ class SlotReport(NamedTuple):
 
     def add(self, other: SlotReport, first: int) -> None:
         """Adds what another one says about the slots from `first` on."""
-        by_slot: Any  # dicts of different values
-        for by_slot, theirs in zip(self[:4], other[:4], strict=True):
-            by_slot.update({first + slot: value for slot, value in theirs.items()})
+        dicts: Any = zip(self[:4], other[:4], strict=True)  # of different values
+        for own, theirs in dicts:
+            own.update({first + slot: value for slot, value in theirs.items()})
         for numbers, more in zip(self[4:], other[4:], strict=True):
             numbers.extend(first + slot for slot in more)
