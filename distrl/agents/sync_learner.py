@@ -89,7 +89,8 @@ class SyncLearner(LearnerLoop):
         self._plan, self._parts, self._waited = plan, {}, 0.0
         memories = self.task.view.producers("memory")
         self._hosts = {p.task: p for p in memories if p.task in plan.memories}
-        for producer in [*memories, *self.task.view.producers("actor")]:
+        # Actors first: memories have time until the shares come.
+        for producer in [*self.task.view.producers("actor"), *memories]:
             if self._reachable(producer):
                 self._wake(producer)
         self.task.counters.add("rounds", 0 if last else 1)

@@ -47,19 +47,20 @@ class RoundFollower:
         self._thread = StoppableThread("follow rounds", self._run, notify).start()
 
     def _run(self, stopping: threading.Event) -> None:
-        silence = Deadline(self._patience)
+        silence, woken = Deadline(self._patience), False
         while not stopping.is_set():
             try:
-                self._look()
-                self._tokens.wait(_TOKEN_SECS, stopping)
+                self._look(woken)
+                woken = self._tokens.wait(_TOKEN_SECS, stopping)
                 silence = Deadline(self._patience)
             except PeerUnreachable:
                 if silence.passed:
                     raise
                 stopping.wait(_TOKEN_SECS)
 
-    def _look(self) -> None:
-        if self._board.number() <= self._seen:
+    def _look(self, woken: bool) -> None:
+        """Takes in a new plan; a token saves the question whether there is one."""
+        if not woken and self._board.number() <= self._seen:
             return
         plan = self._board.read()
         if plan is None or plan.round <= self._seen:
