@@ -5,12 +5,14 @@ from __future__ import annotations
 import abc
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from distrl.checkpoints.policy import GreedyPolicy
 from distrl.cluster.channel import Address
 from distrl.cluster.parameter_store import ParameterStore
+from distrl.core import specs
 from distrl.core.errors import ConfigError, RunFailed
 from distrl.core.seeds import EnvironmentSeeds
 from distrl.core.specs import EnvironmentSpec
@@ -21,6 +23,11 @@ from distrl.lifecycle.run_state import RunState
 from distrl.lifecycle.run_status import RunReporter
 from distrl.lifecycle.stop_monitor import StopMonitor
 from distrl.lifecycle.task import Task
+
+if TYPE_CHECKING:  # it needs what is below
+    from distrl.agents.learner_loop import LearnerLoop
+
+IDLE_SECS = 0.2  # the longest wait for news; what matters sets the wakeup
 
 #: Makes a vector environment: called with num_envs and seeds (EnvironmentSeeds).
 EnvironmentFactory = Callable[..., VectorEnvironment]
@@ -62,8 +69,24 @@ class ActorLearnerAgent(abc.ABC):
         """Takes in experience and serves batches."""
 
     @abc.abstractmethod
+    def make_learner(self, task: Task, spec: EnvironmentSpec) -> LearnerLoop:
+        """Called before the task joins."""
+
+    @abc.abstractmethod
+    def check(self, spec: EnvironmentSpec, task: Task) -> None:
+        """Raises ConfigError or ValueError for settings that cannot work."""
+
     def run_learner(self, task: Task) -> None:
         """Trains, publishes parameters, keeps checkpoints."""
+        spec = self.environment_spec()
+        self.check(spec, task)
+        loop = self.make_learner(task, spec)
+        loop.join(specs.describe(spec))
+        while not task.should_stop:
+            task.heartbeat.progress += 1
+            loop.step(IDLE_SECS)
+        loop.finish()
+        leave(task)
 
     @abc.abstractmethod
     def run_actor(self, task: Task) -> None:
@@ -99,6 +122,12 @@ class ActorLearnerAgent(abc.ABC):
                 made.close()
             raise
         return groups
+
+    def make_evaluation(self, task: Task, episodes: int) -> VectorEnvironment | None:
+        """Where actor 0 is judged, an environment an episode; None for the others."""
+        if task.index > 0:
+            return None
+        return self.make_environment(task.run.seed, "evaluation", 0, episodes)
 
     @abc.abstractmethod
     def make_policy(

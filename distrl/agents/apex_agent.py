@@ -106,11 +106,7 @@ class ApexAgent(AsyncAgent):
     def make_actor(
         self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]
     ) -> ApexActor:
-        evaluation = None
-        if task.index == 0:
-            evaluation = self.make_environment(
-                task.run.seed, "evaluation", 0, self.acting.evaluation_episodes
-            )
+        evaluation = self.make_evaluation(task, self.acting.evaluation_episodes)
         return ApexActor(task, groups, evaluation, self.model, self.acting)
 
     def make_senders(self, task: Task, spec: EnvironmentSpec) -> list[ProxySender]:

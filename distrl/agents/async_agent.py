@@ -11,11 +11,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from distrl.agents.actor_learner_agent import (
+    IDLE_SECS,
     ActorLearnerAgent,
     leave,
     parameter_store,
 )
-from distrl.agents.learner_loop import LearnerLoop
 from distrl.cluster.messages import Message
 from distrl.cluster.parameter_store import ParameterPuller
 from distrl.cluster.proxy_sender import ProxySender
@@ -27,8 +27,6 @@ from distrl.environments.vector_environment import VectorEnvironment
 from distrl.lifecycle.task import Task
 
 log = logging.getLogger(__name__)
-
-_IDLE_SECS = 0.2  # the longest wait for news; what matters sets the wakeup
 
 
 class Shipment(NamedTuple):
@@ -95,15 +93,8 @@ class AsyncAgent(ActorLearnerAgent):
         """Called once the task has joined; opens the memory's channels."""
 
     @abc.abstractmethod
-    def make_learner(self, task: Task, spec: EnvironmentSpec) -> LearnerLoop:
-        """Called before the task joins."""
-
-    @abc.abstractmethod
     def make_senders(self, task: Task, spec: EnvironmentSpec) -> list[ProxySender]:
         """An actor's senders, one for each memory."""
-
-    def check(self, spec: EnvironmentSpec, task: Task) -> None:
-        """Raises ConfigError or ValueError for settings that cannot work."""
 
     # The jobs.
 
@@ -115,20 +106,9 @@ class AsyncAgent(ActorLearnerAgent):
         while not task.should_stop:
             task.heartbeat.progress += 1
             if not memory.serve():
-                task.wait_for_news(_IDLE_SECS)
+                task.wait_for_news(IDLE_SECS)
         memory.open()
         memory.finish()
-        leave(task)
-
-    def run_learner(self, task: Task) -> None:
-        spec = self.environment_spec()
-        self.check(spec, task)
-        loop = self.make_learner(task, spec)
-        loop.join(specs.describe(spec))
-        while not task.should_stop:
-            task.heartbeat.progress += 1
-            loop.step(_IDLE_SECS)
-        loop.finish()
         leave(task)
 
     def run_actor(self, task: Task) -> None:
@@ -181,7 +161,7 @@ class AsyncAgent(ActorLearnerAgent):
         """Waits for the first parameters; False when the run ends before they come."""
         deadline = Deadline(task.timeouts.startup_secs)
         while not task.should_stop:
-            puller.wait(_IDLE_SECS)
+            puller.wait(IDLE_SECS)
             newest = puller.newest()
             if newest is not None:
                 actor.load(*newest)

@@ -65,11 +65,7 @@ class ESAgent(SyncAgent):
     def make_collector(
         self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]
     ) -> ESActor:
-        evaluation = None
-        if task.index == 0:
-            evaluation = self.make_environment(
-                task.run.seed, "evaluation", 0, self.rounds.evaluation_episodes
-            )
+        evaluation = self.make_evaluation(task, self.rounds.evaluation_episodes)
         (group,) = groups
         return ESActor(task, group, evaluation, self.model, self.evolution, self.rounds)
 

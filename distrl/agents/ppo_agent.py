@@ -65,11 +65,7 @@ class PPOAgent(SyncAgent):
     def make_collector(
         self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]
     ) -> PPOActor:
-        evaluation = None
-        if task.index == 0:
-            evaluation = self.make_environment(
-                task.run.seed, "evaluation", 0, self.rounds.evaluation_episodes
-            )
+        evaluation = self.make_evaluation(task, self.rounds.evaluation_episodes)
         return PPOActor(task, groups, evaluation, self.model, self.rounds)
 
     def make_learner(self, task: Task, spec: EnvironmentSpec) -> PPOLearner:

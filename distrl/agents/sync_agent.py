@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from distrl.agents.actor_learner_agent import (
+    IDLE_SECS,
     ActorLearnerAgent,
     leave,
     parameter_store,
@@ -25,8 +26,6 @@ from distrl.core.threads import Deadline
 from distrl.environments.vector_environment import VectorEnvironment
 from distrl.lifecycle.round_follower import Round, RoundFollower
 from distrl.lifecycle.task import Task
-
-_IDLE_SECS = 0.2
 
 
 class Collector(Protocol):
@@ -67,9 +66,6 @@ class SyncAgent(ActorLearnerAgent):
     def make_learner(self, task: Task, spec: EnvironmentSpec) -> SyncLearner:
         """Called before the task joins."""
 
-    def check(self, spec: EnvironmentSpec, task: Task) -> None:
-        """Raises ConfigError or ValueError for settings that cannot work."""
-
     def run_memory(self, task: Task) -> None:
         spec = self.environment_spec()
         self.check(spec, task)
@@ -79,21 +75,10 @@ class SyncAgent(ActorLearnerAgent):
         while not memory.saw_last and not (limit and limit.passed):
             task.heartbeat.progress += 1
             if not memory.serve():
-                task.wait_for_news(_IDLE_SECS)
+                task.wait_for_news(IDLE_SECS)
             if task.should_stop and limit is None:
                 limit = Deadline(task.timeouts.shutdown_secs)
         memory.finish()
-        leave(task)
-
-    def run_learner(self, task: Task) -> None:
-        spec = self.environment_spec()
-        self.check(spec, task)
-        loop = self.make_learner(task, spec)
-        loop.join(specs.describe(spec))
-        while not task.should_stop:
-            task.heartbeat.progress += 1
-            loop.step(_IDLE_SECS)
-        loop.finish()
         leave(task)
 
     def run_actor(self, task: Task) -> None:
@@ -140,7 +125,7 @@ class SyncAgent(ActorLearnerAgent):
             found = follower.take()
             if found is None:
                 if not collector.idle():
-                    task.wait_for_news(_IDLE_SECS)
+                    task.wait_for_news(IDLE_SECS)
             elif found.plan.last:
                 return
             else:
