@@ -30,7 +30,8 @@ def train(run_dir, config: str | None, seed: int) -> dict[str, Any]:
     configs = [] if config is None else [ROOT / "configs" / config]
     flags = [f"--run_dir={run_dir}", f"--seed={seed}"]
     launcher = subprocess.run(
-        [sys.executable, ROOT / "launch" / "local.py", *configs, *flags],
+        [sys.executable, "-m", "launch.local", *configs, *flags],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=1200,
