@@ -50,9 +50,14 @@ from distrl.models.ddpg import DDPGModel
 from distrl.models.dqn import DQNModel
 from distrl.models.es import ESModel
 from distrl.models.ppo import PPOModel
+from distrl.models.recurrent_core import RecurrentCore
 from distrl.networks.deterministic import critic_network, deterministic_policy_network
 from distrl.networks.distributions import action_distribution
-from distrl.networks.policy_value_network import orthogonal_mlp, policy_value_network
+from distrl.networks.policy_value_network import (
+    orthogonal_mlp,
+    policy_value_network,
+    recurrent_policy_value_network,
+)
 from distrl.networks.q_network import q_network
 from distrl.networks.torsos import mlp, nature_cnn
 
@@ -72,6 +77,7 @@ for _part in (
     *(ApexAgent, Acting, Replay, Learning),
     *(PPOAgent, Rounds, PPOSettings, PPOModel),
     *(policy_value_network, action_distribution, orthogonal_mlp),
+    *(RecurrentCore, recurrent_policy_value_network),
     *(ESAgent, ESSettings, ESModel),
     # the run
     *(Run, StopConditions, Timeouts),
@@ -145,6 +151,8 @@ ESAgent.learning = @Learning()
 PPOModel.network = @policy_value_network
 PPOModel.distribution = @action_distribution
 policy_value_network.torso = @orthogonal_mlp
+RecurrentCore.network = @recurrent_policy_value_network
+recurrent_policy_value_network.torso = @orthogonal_mlp
 DQNModel.network = @q_network
 q_network.torso = @mlp
 DDPGModel.policy_network = @deterministic_policy_network

@@ -18,7 +18,7 @@ from distrl.core.seeds import EnvironmentSeeds
 from distrl.core.specs import EnvironmentSpec
 from distrl.environments.vector_environment import VectorEnvironment
 from distrl.lifecycle import run_state
-from distrl.lifecycle.round_plan import RoundBoard
+from distrl.lifecycle.round_board import RoundBoard, RoundReader
 from distrl.lifecycle.run_state import RunState
 from distrl.lifecycle.run_status import RunReporter
 from distrl.lifecycle.stop_monitor import StopMonitor
@@ -179,6 +179,11 @@ def parameter_store(task: Task, name: str = "parameters") -> ParameterStore:
 def round_board(task: Task) -> RoundBoard:
     """Where the rounds of this run are planned."""
     return RoundBoard(task.view.run_id, task.address("ps", 0))
+
+
+def round_reader(task: Task) -> RoundReader:
+    """Where a task sees what was planned for it."""
+    return RoundReader(task.view.run_id, task.address("ps", 0), str(task.producer))
 
 
 def leave(task: Task) -> None:

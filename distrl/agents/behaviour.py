@@ -45,8 +45,8 @@ class Behaviour(Protocol):
         """For observations `[N, ...]` of these slots; `began`, bool `[N]`, is True
         where one is the first of its episode (None: nowhere)."""
 
-    def greedy(self, observation: Nest) -> Nest:
-        """The best actions of any number of observations."""
+    def greedy(self, observation: Nest, began: np.ndarray | None = None) -> Nest:
+        """The best actions of any number of observations; `began` as above."""
 
     def close(self) -> None:
         """Frees what it holds."""

@@ -63,7 +63,7 @@ class EpsilonGreedy:
             values[rows, best],
         )
 
-    def greedy(self, observation: Nest) -> np.ndarray:
+    def greedy(self, observation: Nest, began: np.ndarray | None = None) -> np.ndarray:
         """The best actions of any number of observations."""
         best = self._policy.action_values(observation).argmax(axis=1)
         return (best + self._first_action).astype(self._dtype)

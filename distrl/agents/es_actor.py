@@ -43,7 +43,7 @@ class UnperturbedPolicy(PolicySession):
         """uint8 bytes. Raises ValueError when they do not fit the graph."""
         self.load(unflatten_parameters(parameters, self.parameter_specs))
 
-    def greedy(self, observation: Nest) -> Nest:
+    def greedy(self, observation: Nest, began: np.ndarray | None = None) -> Nest:
         """What the environment takes, `[N, ...]`."""
         return self._action(self.run(observation))
 

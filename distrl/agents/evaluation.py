@@ -9,10 +9,14 @@ import numpy as np
 from distrl.core.specs import Nest
 from distrl.environments.vector_environment import VectorEnvironment
 
+#: From observations `[N, ...]`, and bool `[N]` which are the first of their episode, to
+#: actions.
+Act = Callable[[Nest, np.ndarray], Nest]
+
 
 def greedy_returns(
     environment: VectorEnvironment,
-    act: Callable[[Nest], Nest],
+    act: Act,
     num_episodes: int,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[float] | None:
@@ -29,13 +33,12 @@ def greedy_returns(
 
 
 def greedy_steps(
-    environment: VectorEnvironment, act: Callable[[Nest], Nest], num_episodes: int
+    environment: VectorEnvironment, act: Act, num_episodes: int
 ) -> Iterator[list[float] | None]:
     """A vector step at a time: None, and in the end the undiscounted returns of
     `num_episodes` fresh episodes.
 
-    Each slot plays its share, so that short episodes are not favoured. `act` maps
-    observations `[N, ...]` to actions.
+    Each slot plays its share, so that short episodes are not favoured.
     """
     slots = environment.num_envs
     shares = np.full(slots, num_episodes // slots)
@@ -43,10 +46,12 @@ def greedy_steps(
     played = np.zeros(slots, np.int64)
     returns: list[float] = []
     observation, _ = environment.reset()
+    began, ended = np.ones(slots, bool), np.zeros(slots, bool)
     while len(returns) < num_episodes:
         yield None
-        step = environment.step(act(observation))
+        step = environment.step(act(observation, began))
         observation = step.observation
+        began, ended = ended, (step.terminated | step.truncated) & ~ended
         if "_episode_return" in step.info:
             counts = step.info["_episode_return"] & (played < shares)
             returns.extend(step.info["episode_return"][counts].tolist())

@@ -26,8 +26,9 @@ class Judged(Protocol):
     def load_flat(self, version: int, parameters: np.ndarray) -> None:
         """Acts under these parameters, as they travel, from now on."""
 
-    def greedy(self, observation: Nest) -> Nest:
-        """What the environment takes, `[N, ...]`."""
+    def greedy(self, observation: Nest, began: np.ndarray) -> Nest:
+        """What the environment takes, `[N, ...]`; `began`, bool `[N]`, says which
+        observations are the first of their episode."""
 
 
 class GreedyEvaluation:

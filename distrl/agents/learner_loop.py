@@ -126,11 +126,15 @@ class LearnerLoop(abc.ABC):
         self.task.heartbeat.check()  # a learner that was replaced writes nothing
         try:
             self._checkpoints.save(
-                self.session.learner_steps, self.session.state(), self._counters()
+                self.session.learner_steps, self.state(), self._counters()
             )
             self._save_best()
         except OSError as error:
             log.error("no checkpoint at step %d: %s", self.session.learner_steps, error)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What a checkpoint holds, by name."""
+        return self.session.state()
 
     def _counters(self) -> dict[str, float | str]:
         totals = self.task.view.totals

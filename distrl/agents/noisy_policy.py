@@ -114,7 +114,7 @@ class NoisyPolicy:
         noise = self._noise.draw(slots, began)
         return Decision(*self._session.run(observation, noise))
 
-    def greedy(self, observation: Nest) -> np.ndarray:
+    def greedy(self, observation: Nest, began: np.ndarray | None = None) -> np.ndarray:
         """μ of any number of observations."""
         number = len(leaves(observation)[0])
         silence = np.zeros((number, self._num_elements), np.float32)

@@ -13,6 +13,7 @@ from distrl.agents.settings import Rounds
 from distrl.checkpoints.parameters import unflatten_parameters
 from distrl.checkpoints.policy_sampler import PolicySampler
 from distrl.core import seeds
+from distrl.core.core_states import CoreStates
 from distrl.core.nests import map_nest
 from distrl.core.records import RolloutRows, rollout_rows_spec
 from distrl.core.rollouts import Shares, share_of
@@ -59,7 +60,10 @@ class PPOActor:
         sequence = seeds.seed_sequence(task.run.seed, "actor", task.index)
         self._random = np.random.default_rng(sequence)
         self._streams = stream_numbers(task, self._num_envs)
-        self._ended = np.zeros(self._num_envs, bool)
+        # Which observations are the last ones of an episode.
+        self._is_last = np.zeros(self._num_envs, bool)
+        self._states = CoreStates(model.core_spec, self._num_envs)
+        self._unroll_length = model.core.unroll_length if model.core else 1
         self._observations = [group.reset()[0] for group in groups]
         self._parameters = np.zeros(0, np.uint8)
         self._evaluation: GreedyEvaluation | None = None
@@ -91,8 +95,8 @@ class PPOActor:
             self._step(rollout, step)
         self._see(rollout, steps)
         for observation, slots in zip(self._observations, self._slots, strict=True):
-            rollout.value[steps, slots] = self._sampler.value(observation)
-        self._ended = rollout.terminated[-1] | rollout.truncated[-1]
+            state = self._states.of(slots)
+            rollout.value[steps, slots] = self._sampler.value(observation, state)
         mask = step_mask(rollout.terminated, rollout.truncated, rollout.first_is_last)
         rows = int(np.count_nonzero(mask))
         self._counts.count_cpu()
@@ -102,9 +106,14 @@ class PPOActor:
     def _step(self, rollout: RolloutRows, step: int) -> None:
         """Starts a step of each group, then takes them; fills row `step`."""
         self._see(rollout, step)
+        unroll, within = divmod(step, self._unroll_length)
+        if not within:
+            _fill(rollout.core_state, unroll, slice(None), self._states.now)
         for index, group in enumerate(self._groups):
             slots, pair = self._slots[index], self._random.integers(0, 1 << 31, 2)
-            acted = self._sampler.act(self._observations[index], pair)
+            state = self._states.of(slots)
+            acted = self._sampler.act(self._observations[index], pair, state)
+            self._states.keep(acted.core_state, slots)
             group.step_async(self._sampler.to_environment(acted.raw_action))
             _fill(rollout.raw_action, step, slots, acted.raw_action)
             rollout.behaviour_log_prob[step, slots] = acted.log_prob
@@ -116,6 +125,10 @@ class PPOActor:
             rollout.terminated[step, slots] = stepped.terminated
             rollout.truncated[step, slots] = stepped.truncated
             self._counts.add(stepped.info)
+        # The row behind an end still belongs to its episode, the next one does not.
+        self._states.clear(self._is_last)
+        ended = rollout.terminated[step] | rollout.truncated[step]
+        self._is_last = ended & ~self._is_last
 
     def _see(self, rollout: RolloutRows, step: int) -> None:
         for observation, slots in zip(self._observations, self._slots, strict=True):
@@ -123,14 +136,17 @@ class PPOActor:
 
     def _new_rollout(self, steps: int) -> RolloutRows:
         """Arrays to be filled: they are shipped, so new ones for each round."""
-        spec = rollout_rows_spec(self._spec, self._sampler.raw_spec)
-        number = self._num_envs
+        core_spec = self._sampler.core_spec
+        spec = rollout_rows_spec(self._spec, self._sampler.raw_spec, core_spec)
+        number, unrolls = self._num_envs, steps // self._unroll_length
         longer = map_nest(lambda leaf: leaf.zeros(steps + 1, number), spec)
+        states = map_nest(lambda leaf: leaf.zeros(unrolls, number), core_spec)
         rollout: RolloutRows = map_nest(lambda leaf: leaf.zeros(steps, number), spec)
         return rollout._replace(
             observation=longer.observation,
             value=longer.value,
-            first_is_last=self._ended,
+            core_state=states,
+            first_is_last=self._is_last,
             stream=self._streams,
         )
 

@@ -43,12 +43,13 @@ class PPOAgent(SyncAgent):
         self.model, self.training, self.learning = model, training, learning
 
     def check(self, spec: EnvironmentSpec, task: Task) -> None:
-        """Raises ConfigError for a minibatch that a round cannot fill, for actions
-        without a distribution, and for a recurrent core, whose states actors do not
-        ship."""
-        if self.model.core is not None:
+        """Raises ConfigError for a minibatch that a round cannot fill, for unrolls of a
+        recurrent core that do not divide it, and for actions without a distribution."""
+        core, steps = self.model.core, self.rounds.steps_per_round
+        if core is not None and steps % core.unroll_length:
             raise ConfigError(
-                f"PPOModel.core: expected None for a PPOAgent, got {self.model.core}"
+                f"RecurrentCore.unroll_length {core.unroll_length} does not divide "
+                f"Rounds.steps_per_round {steps}"
             )
         self.model.batch_spec(spec)
         rows = self.rounds.steps_per_round * self.num_envs * task.cluster.num_actors
@@ -60,7 +61,8 @@ class PPOAgent(SyncAgent):
             )
 
     def record(self, spec: EnvironmentSpec) -> Shares:
-        return shares_spec(spec, self.model.distribution(spec.action).raw_spec)
+        raw_action = self.model.distribution(spec.action).raw_spec
+        return shares_spec(spec, raw_action, self.model.core_spec)
 
     def make_collector(
         self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]

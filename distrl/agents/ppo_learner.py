@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from distrl.agents.settings import Learning
 from distrl.agents.sync_learner import SyncLearner
 from distrl.cluster.messages import Message
@@ -29,7 +31,7 @@ class PPOLearner(SyncLearner):
         super().__init__(task, spec, model, session, learning)
         sequence = seeds.seed_sequence(task.run.seed, "learner", task.index)
         self._samples = SyncSamples(session, settings, seeds.integer_seed(sequence))
-        self._shares = shares_spec(spec, session.raw_spec)
+        self._shares = shares_spec(spec, session.raw_spec, model.core_spec)
         self._env_steps = 0
 
     @property
@@ -42,3 +44,9 @@ class PPOLearner(SyncLearner):
         self._env_steps += result.num_rows
         self.task.counters.add("learner_steps", result.num_minibatches)
         self.task.gauges.update(result.metrics)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Also where schedules, shuffles and the scale of rewards are."""
+        samples = self._samples.state() | {"env_steps": np.asarray(self._env_steps)}
+        named = {f"samples/{name}": array for name, array in samples.items()}
+        return super().state() | named

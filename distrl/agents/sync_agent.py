@@ -14,7 +14,7 @@ from distrl.agents.actor_learner_agent import (
     ActorLearnerAgent,
     leave,
     parameter_store,
-    round_board,
+    round_reader,
 )
 from distrl.agents.settings import Rounds
 from distrl.agents.sync_learner import SyncLearner
@@ -92,8 +92,7 @@ class SyncAgent(ActorLearnerAgent):
             collector = self.make_collector(task, spec, groups)
             stack.callback(collector.close)
             follower = RoundFollower(
-                round_board(task),
-                str(task.producer),
+                round_reader(task),
                 parameter_store(task),
                 task.timeouts.heartbeat_secs,
                 task.wakeup.set,

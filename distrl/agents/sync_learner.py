@@ -80,30 +80,21 @@ class SyncLearner(LearnerLoop):
         return True
 
     def _put_up(self, shares: dict[int, Share], last: bool = False) -> None:
-        """Writes a plan, then wakes everybody; the parameters are there already."""
+        """Writes a plan and wakes everybody; waits until the parameters are there."""
         if self._publisher is not None and not self._publisher.flush(_PUBLISH_SECS):
             raise PeerUnreachable(f"no ps took version {self._version} of the round")
         self._round += 1
         plan = RoundPlan(self._round, self._version, shares, last)
-        self._board.write(plan)
-        self._plan, self._parts, self._waited = plan, {}, 0.0
         memories = self.task.view.producers("memory")
+        followers = [*self.task.view.producers("actor"), *memories]
+        self._board.write(plan, [str(p) for p in followers if self._reachable(p)])
+        self._plan, self._parts, self._waited = plan, {}, 0.0
         self._hosts = {p.task: p for p in memories if p.task in plan.memories}
-        # Actors first: memories have time until the shares come.
-        for producer in [*self.task.view.producers("actor"), *memories]:
-            if self._reachable(producer):
-                self._wake(producer)
         self.task.counters.add("rounds", 0 if last else 1)
 
     def _reachable(self, producer: Producer) -> bool:
         members = self.task.view.producers(producer.job)
         return members.get(producer) == run_state.JOINED
-
-    def _wake(self, producer: Producer) -> None:
-        try:
-            self._board.tokens(str(producer)).wake()
-        except PeerUnreachable as error:  # they look by themselves, a little later
-            log.warning("could not wake %s: %s", producer, error)
 
     def _take(self, message: Message) -> None:
         header = message.header

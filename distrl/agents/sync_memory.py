@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from distrl.agents.actor_learner_agent import round_board
+from distrl.agents.actor_learner_agent import round_reader
 from distrl.agents.settings import Rounds
 from distrl.cluster.messages import ChannelSpec, Message, Producer
 from distrl.cluster.proxy_sender import SenderSettings
@@ -49,8 +49,7 @@ class SyncMemory:
             SenderSettings(capacity=2, max_message_bytes=0),
         )
         self._follower = RoundFollower(
-            round_board(task),
-            str(task.producer),
+            round_reader(task),
             None,
             task.timeouts.heartbeat_secs,
             task.wakeup.set,

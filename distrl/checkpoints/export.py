@@ -20,7 +20,14 @@ from distrl.checkpoints.variables import (
 from distrl.cluster.local_session import local_session_config
 from distrl.core.errors import ConfigError
 from distrl.core.nests import flatten_as
-from distrl.core.specs import EnvironmentSpec, Nest, describe, leaves, named_leaves
+from distrl.core.specs import (
+    ArraySpec,
+    EnvironmentSpec,
+    Nest,
+    describe,
+    leaf_names,
+    leaves,
+)
 from distrl.networks.placeholders import placeholders
 
 FORMAT = "distrl export 1"
@@ -41,8 +48,10 @@ def export_saved_model(
     Inputs, `[N, ...]` with any N: "observation", or for a nest
     "observation/<path, / as _>" a leaf. Outputs: "action" (greedy, in the
     environment's numbering and dtype, `[N, ...]`; for a nest "action/<path>" a leaf)
-    and what else the model's `build_greedy` names. `distrl_export.json` beside it lists
-    both. An earlier export is replaced, whole.
+    and what else the model's `build_greedy` names. A policy with a memory takes and
+    gives "core_state/<path>" too: zeros where an episode begins, then what came out of
+    the step before. `distrl_export.json` beside it lists inputs and outputs. An earlier
+    export is replaced, whole.
 
     `parameters` may hold more than the policy needs. Raises ConfigError when the
     directory has other content or the model cannot choose such actions, ValueError for
@@ -52,31 +61,38 @@ def export_saved_model(
     _check_free(directory)
     with tf.Graph().as_default() as graph:
         observation_ph = placeholders(spec.observation, "observation")
-        action, others = model.build_greedy(spec, observation_ph)
-        inputs = dict(
-            zip(input_names(spec.observation), leaves(observation_ph), strict=True)
-        )
-        names = _leaf_names("action", spec.action)
+        core_ph = placeholders(model.core_spec, "core_state")
+        action, others = model.build_greedy(spec, observation_ph, core_ph)
+        taken = _named("observation", spec.observation)
+        taken |= _named("core_state", model.core_spec)
+        given = [*leaves(observation_ph), *leaves(core_ph)]
+        inputs = dict(zip(taken, given, strict=True))
+        names = leaf_names("action", spec.action)
         actions = flatten_as(spec.action, action)
         outputs = dict(zip(names, actions, strict=True)) | others
         with tf.Session(graph=graph, config=local_session_config()) as session:
             _load(session, parameters)
+            described = {
+                "format": FORMAT,
+                "inputs": {
+                    name: describe(leaf)["array"] for name, leaf in taken.items()
+                },
+                "outputs": list(outputs),
+                "action": describe(spec.action),
+            }
             publish_directory(
-                directory, lambda path: _write(session, inputs, outputs, spec, path)
+                directory,
+                lambda path: _write(session, path, inputs, outputs, described),
             )
 
 
 def input_names(observation_spec: Nest) -> list[str]:
     """The signature's name of each leaf, in the order of the leaves; all different."""
-    return _leaf_names("observation", observation_spec)
+    return leaf_names("observation", observation_spec)
 
 
-def _leaf_names(name: str, spec: Nest) -> list[str]:
-    paths = [path.replace("/", "_") for path, _ in named_leaves(spec)]
-    names = [f"{name}/{path}" if path else name for path in paths]
-    if len(set(names)) < len(names):
-        return [f"{each}_{index}" for index, each in enumerate(names)]
-    return names
+def _named(name: str, spec: Nest) -> dict[str, ArraySpec]:
+    return dict(zip(leaf_names(name, spec), leaves(spec), strict=True))
 
 
 def _check_free(directory: Path) -> None:
@@ -102,10 +118,10 @@ def _load(session: tf.Session, parameters: Mapping[str, np.ndarray]) -> None:
 
 def _write(
     session: tf.Session,
+    path: Path,
     inputs: dict[str, tf.Tensor],
     outputs: dict[str, tf.Tensor],
-    spec: EnvironmentSpec,
-    path: Path,
+    described: Mapping[str, Any],
 ) -> None:
     signature = tf.saved_model.build_signature_def(
         _tensor_infos(inputs),
@@ -123,22 +139,8 @@ def _write(
         strip_default_attrs=True,
     )
     builder.save()
-    (path / MARKER).write_text(
-        json.dumps(_description(inputs, outputs, spec), indent=1)
-    )
+    (path / MARKER).write_text(json.dumps(described, indent=1))
 
 
 def _tensor_infos(tensors: dict[str, tf.Tensor]) -> dict[str, Any]:
     return {k: tf.saved_model.build_tensor_info(t) for k, t in tensors.items()}
-
-
-def _description(
-    inputs: dict[str, tf.Tensor], outputs: dict[str, tf.Tensor], spec: EnvironmentSpec
-) -> dict[str, Any]:
-    observation = describe(spec.observation).values()
-    return {
-        "format": FORMAT,
-        "inputs": dict(zip(inputs, observation, strict=True)),
-        "outputs": list(outputs),
-        "action": describe(spec.action),
-    }

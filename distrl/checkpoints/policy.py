@@ -16,19 +16,25 @@ from distrl.checkpoints.variables import (
     select_parameters,
 )
 from distrl.cluster.local_session import local_callable, local_session_config
+from distrl.core.core_states import RememberingPolicy
 from distrl.core.nests import flatten_as, unflattener
-from distrl.core.specs import EnvironmentSpec, Nest, leaves
+from distrl.core.specs import EnvironmentSpec, Nest, leaf_names, leaves
 from distrl.networks.placeholders import placeholders
 
 
 class GreedyModel(Protocol):
     """What is needed of a model to act greedily."""
 
+    @property
+    def core_spec(self) -> Nest:
+        """The state of one stream of a recurrent core, () without one."""
+
     def build_greedy(
-        self, spec: EnvironmentSpec, observation_ph: Nest
+        self, spec: EnvironmentSpec, observation_ph: Nest, core_ph: Nest
     ) -> tuple[Nest, dict[str, tf.Tensor]]:
         """What the environment takes, `[N, ...]` a leaf of its action, and by name what
-        else an export holds `[N, ...]`. All its variables are parameters."""
+        else an export holds `[N, ...]`; of that, "core_state/<path>" are the states
+        behind the step. All its variables are parameters."""
 
 
 class ActingModel(Protocol):
@@ -130,16 +136,32 @@ class GreedyPolicy:
         parameters that are missing or do not fit.
         """
 
-        def build(observation: Nest) -> list[tf.Tensor]:
-            return flatten_as(spec.action, model.build_greedy(spec, observation)[0])
+        core = model.core_spec
 
-        self._session = PolicySession(build, {"observation": spec.observation})
-        self._action = unflattener(spec.action)
+        def build(observation: Nest, core_state: Nest) -> list[tf.Tensor]:
+            action, others = model.build_greedy(spec, observation, core_state)
+            state = [others[name] for name in leaf_names("core_state", core)]
+            return [*flatten_as(spec.action, action), *state]
+
+        inputs = {"observation": spec.observation, "core_state": core}
+        self._session = PolicySession(build, inputs)
+        self._action, self._core_state = unflattener(spec.action), unflattener(core)
+        self._num_actions = len(leaves(spec.action))
+        self._policy = RememberingPolicy(self._step, core)
         self.load(parameters)
 
-    def act(self, observation: Nest) -> Nest:
-        """What the environment takes, in its numbering, `[N, ...]` a leaf."""
-        return self._action(self._session.run(observation))
+    def act(self, observation: Nest, began: np.ndarray | None = None) -> Nest:
+        """What the environment takes, in its numbering, `[N, ...]` a leaf.
+
+        `began`, bool `[N]`, is True where an observation is the first of its episode
+        (None: nowhere); it matters to a policy with a memory, whose rows go on from
+        those of the call before. Another N starts all of them anew.
+        """
+        return self._policy.act(observation, began)
+
+    def _step(self, observation: Nest, core_state: Nest) -> tuple[Nest, Nest]:
+        outputs, number = self._session.run(observation, core_state), self._num_actions
+        return self._action(outputs[:number]), self._core_state(outputs[number:])
 
     def load(self, parameters: Mapping[str, np.ndarray]) -> None:
         """Exchanges the parameters; the same errors as at first."""

@@ -15,7 +15,8 @@ from distrl.checkpoints.variables import (
     parameter_specs,
 )
 from distrl.cluster.local_session import local_callable, local_session_config
-from distrl.core.nests import flatten_as, map_nest, unflattener
+from distrl.core.core_states import RememberingPolicy
+from distrl.core.nests import flatten_as, unflattener
 from distrl.core.specs import EnvironmentSpec, Nest, leaves
 from distrl.networks.distributions import DistributionFactory
 from distrl.networks.placeholders import placeholders
@@ -60,7 +61,7 @@ class PolicySampler:
         environment.step(sampler.to_environment(acted.raw_action))
 
     With a recurrent core, the caller keeps the states of its streams: each call is
-    given those from before the step, `cleared` where an episode begins.
+    given those from before the step, cleared where an episode begins.
 
     It starts with what `seed` initialises. The graph is finalized, the session runs
     in the calling thread and on the CPU; `close()` ends it. Observations are `[N, ...]`
@@ -96,15 +97,12 @@ class PolicySampler:
         self._num_actions = len(raw)
         self._raw_action = unflattener(self.raw_spec)
         self._core_state = unflattener(self.core_spec)
+        self._greedy = RememberingPolicy(self._greedy_step, self.core_spec)
 
     @property
     def parameter_specs(self) -> list[ParameterSpec]:
         """Name, shape and dtype of every parameter, in the order of `load`."""
         return parameter_specs(self._variables)
-
-    def first_core_state(self, num_streams: int) -> Nest:
-        """What a recurrent core remembers before the first step: zeros."""
-        return map_nest(lambda leaf: leaf.zeros(num_streams), self.core_spec)
 
     def act(
         self,
@@ -126,12 +124,16 @@ class PolicySampler:
         """float32 `[N]`."""
         return self._value(*self._feeds(observation, core_state))[0]
 
-    def greedy(self, observation: Nest) -> Nest:
-        """The most probable actions `[N, ...]`, as the environment takes them."""
-        return self.greedy_step(observation, ())[0]
+    def greedy(self, observation: Nest, began: np.ndarray | None = None) -> Nest:
+        """The most probable actions `[N, ...]`, as the environment takes them.
 
-    def greedy_step(self, observation: Nest, core_state: Nest) -> tuple[Nest, Nest]:
-        """The same with a recurrent core: actions and the states behind the step."""
+        With a recurrent core, rows go on from those of the call before, but for those
+        that `began`, bool `[N]`: the first of their episode.
+        """
+        return self._greedy.act(observation, began)
+
+    def _greedy_step(self, observation: Nest, core_state: Nest) -> tuple[Nest, Nest]:
+        """Actions and the states behind the step."""
         raw, state = self._split(self._mode(*self._feeds(observation, core_state)))
         return self.to_environment(raw), state
 
@@ -155,14 +157,3 @@ class PolicySampler:
         """Raw actions and core states."""
         number = self._num_actions
         return self._raw_action(arrays[:number]), self._core_state(arrays[number:])
-
-
-def cleared(core_state: Nest, begins: np.ndarray) -> Nest:
-    """States `[N, ...]`, zero where `begins`, bool `[N]`."""
-
-    def clear(leaf: np.ndarray) -> np.ndarray:
-        leaf = leaf.copy()
-        leaf[begins] = 0
-        return leaf
-
-    return map_nest(clear, core_state)

@@ -39,7 +39,8 @@ class _Shard:
             part_ph = tf.placeholder(tf.uint8, [None])
             version_ph = tf.placeholder(tf.int64, [])
             write = tf.raw_ops.AssignVariableOp(resource=part, value=part_ph)
-            hint = tf.raw_ops.AssignVariableOp(resource=version, value=version_ph)
+            with tf.control_dependencies([write]):
+                hint = tf.raw_ops.AssignVariableOp(resource=version, value=version_ph)
             read = tf.raw_ops.ReadVariableOp(resource=part, dtype=tf.uint8)
             read_hint = tf.raw_ops.ReadVariableOp(resource=version, dtype=tf.int64)
         self._session = sessions.open_session(graph, address.host, timeout)
@@ -47,7 +48,7 @@ class _Shard:
         make = self._session.make_callable
         self._calls: dict[str, Callable[..., Any]] = {
             "write": make(write, [part_ph], accept_options=True),
-            "hint": make(hint, [version_ph], accept_options=True),
+            "write_and_hint": make(hint, [part_ph, version_ph], accept_options=True),
             "read": make(read, accept_options=True),
             "read_hint": make(read_hint, accept_options=True),
         }
@@ -104,10 +105,10 @@ class ParameterStore:
         self._written = version
         header = np.array([_MAGIC, version, parameters.size, self._run], np.int64)
         parts = np.array_split(parameters, len(self._addresses))
-        for index, part in enumerate(parts):
-            whole = np.concatenate([header.view(np.uint8), part])
-            self._call(index, "write", whole)
-        self._call(0, "hint", version)
+        wholes = [np.concatenate([header.view(np.uint8), part]) for part in parts]
+        for index in range(1, len(wholes)):
+            self._call(index, "write", wholes[index])
+        self._call(0, "write_and_hint", wholes[0], version)
 
     def version(self) -> int:
         """The newest version that is whole, -1 when there is none."""

@@ -130,14 +130,19 @@ class RolloutRows(NamedTuple):
     reward: Any  # float32 [T, N]
     terminated: Any  # bool [T, N]
     truncated: Any  # bool [T, N]
+    # [T / L, N, ...], of a recurrent core before every L-th step; () without one.
+    core_state: Nest
     first_is_last: Any  # bool [N], row 0 is the last observation of an episode
     stream: Any  # int64 [N], names the stream over rounds; a restarted one is another
 
 
-def rollout_rows_spec(spec: EnvironmentSpec, raw_action: Nest) -> RolloutRows:
+def rollout_rows_spec(
+    spec: EnvironmentSpec, raw_action: Nest, core_state: Nest = ()
+) -> RolloutRows:
     """Dtypes and trailing shapes of RolloutRows, behind their axes T and N.
 
-    `raw_action` is the spec of raw actions. The last two have no axis T.
+    `raw_action` and `core_state` are the specs of a raw action and of the state of a
+    stream. The last two have no axis T.
     """
     scalar, flag = ArraySpec((), "float32"), ArraySpec((), "bool")
     return RolloutRows(
@@ -148,6 +153,7 @@ def rollout_rows_spec(spec: EnvironmentSpec, raw_action: Nest) -> RolloutRows:
         reward=scalar,
         terminated=flag,
         truncated=flag,
+        core_state=core_state,
         first_is_last=flag,
         stream=ArraySpec((), "int64"),
     )

@@ -8,29 +8,34 @@ import numpy as np
 
 from distrl.core.nests import map_nest
 from distrl.core.records import RolloutRows, rollout_rows_spec
-from distrl.core.specs import ArraySpec, EnvironmentSpec, Nest
+from distrl.core.specs import ArraySpec, EnvironmentSpec, Nest, leaves
 
 
 class Shares(NamedTuple):
     """Rollouts of K actors one behind the other, their axes T and N flattened."""
 
-    blocks: Any  # int64 [K, 4]: actor, steps T, streams N, rows (without reset rows)
+    blocks: Any  # int64 [K, 5]: actor, T, N, unrolls T / L, rows without reset rows
     collect_secs: Any  # float64 [K], what collecting took
-    rollouts: RolloutRows  # leaves [sum of T·N, ...], [sum of (T+1)·N, ...], [sum of N]
+    # Leaves [sum of T·N, ...], [sum of (T+1)·N, ...], [sum of T/L·N, ...], [sum of N].
+    rollouts: RolloutRows
 
 
-def shares_spec(spec: EnvironmentSpec, raw_action: Nest) -> Shares:
-    """Dtypes and trailing shapes of Shares; `raw_action` is what the policy draws."""
-    rows = rollout_rows_spec(spec, raw_action)
-    return Shares(ArraySpec((4,), "int64"), ArraySpec((), "float64"), rows)
+def shares_spec(
+    spec: EnvironmentSpec, raw_action: Nest, core_state: Nest = ()
+) -> Shares:
+    """Dtypes and trailing shapes of Shares; `raw_action` is what the policy draws,
+    `core_state` what it remembers of a stream."""
+    rows = rollout_rows_spec(spec, raw_action, core_state)
+    return Shares(ArraySpec((5,), "int64"), ArraySpec((), "float64"), rows)
 
 
 def share_of(actor: int, rollout: RolloutRows, rows: int, secs: float) -> Shares:
     """One actor's rollout, ready to travel; views where that is possible."""
     steps, streams = rollout.reward.shape
+    unrolls = next((len(leaf) for leaf in leaves(rollout.core_state)), 0)
     timed: tuple = map_nest(_flat, tuple(rollout[:-2]))
     return Shares(
-        np.array([[actor, steps, streams, rows]], np.int64),
+        np.array([[actor, steps, streams, unrolls, rows]], np.int64),
         np.array([secs]),
         RolloutRows._make([*timed, *rollout[-2:]]),
     )
@@ -62,8 +67,8 @@ def joined_rollouts(shares: list[Shares]) -> RolloutRows:
 def _rollouts(shares: Shares) -> list[tuple[int, RolloutRows]]:
     """The rollouts with the indices of their actors, as views."""
     found = []
-    at = after = first = 0  # rows of T, rows of T + 1, streams
-    for actor, steps, streams, _ in shares.blocks.tolist():
+    at = after = begun = first = 0  # rows of T, of T + 1, of unrolls; streams
+    for actor, steps, streams, unrolls, _ in shares.blocks.tolist():
 
         def timed(nest: Nest, start: int, length: int, n: int = streams) -> Nest:
             def part(array: np.ndarray) -> np.ndarray:
@@ -81,10 +86,11 @@ def _rollouts(shares: Shares) -> list[tuple[int, RolloutRows]]:
             timed(rows.reward, at, steps),
             timed(rows.terminated, at, steps),
             timed(rows.truncated, at, steps),
+            timed(rows.core_state, begun, unrolls),
             rows.first_is_last[slots],
             rows.stream[slots],
         )
         found.append((actor, rollout))
         at, after = at + steps * streams, after + (steps + 1) * streams
-        first += streams
+        begun, first = begun + unrolls * streams, first + streams
     return found

@@ -93,6 +93,15 @@ def named_leaves(nest: Nest) -> list[tuple[str, Any]]:
     return list(zip(names, values, strict=True))
 
 
+def leaf_names(name: str, spec: Nest) -> list[str]:
+    """`name`, or for a nest "name/<path, / as _>", of each leaf; all different."""
+    paths = [path.replace("/", "_") for path, _ in named_leaves(spec)]
+    names = [f"{name}/{path}" if path else name for path in paths]
+    if len(set(names)) < len(names):
+        return [f"{each}_{index}" for index, each in enumerate(names)]
+    return names
+
+
 def describe(spec: Nest) -> dict[str, str]:
     """One line of text a leaf, for messages and comparisons."""
     return {

@@ -11,7 +11,7 @@ import numpy as np
 from distrl.core.nests import map_nest
 from distrl.core.records import RolloutRows, rollout_rows_spec
 from distrl.core.schedules import Schedule, constant
-from distrl.core.specs import Nest, validate
+from distrl.core.specs import validate
 from distrl.learners.minibatches import StepMinibatches, UnrollMinibatches
 from distrl.learners.policy_session import PPOSession
 from distrl.learners.reward_scaling import RewardScaling
@@ -85,19 +85,21 @@ class SyncSamples:
         self._session = session
         self._settings = settings
         self._seed = seed
-        self._spec = rollout_rows_spec(session.spec, session.raw_spec)
+        self._spec = rollout_rows_spec(
+            session.spec,
+            session.raw_spec,
+            session.core.state_spec if session.core else (),
+        )
         self._rewards: RewardScaling | None = None
         if settings.normalise_rewards:
             self._rewards = RewardScaling(settings.discount, settings.reward_clip)
         self.rounds = 0  # trained on
 
-    def train(
-        self, rows: RolloutRows, env_steps: float, core_state: Nest = ()
-    ) -> RoundResult:
+    def train(self, rows: RolloutRows, env_steps: float) -> RoundResult:
         """Trains on every step of the round; `env_steps` is where schedules are read.
 
-        `core_state` `[T / L, N, ...]` is that of a recurrent core before every L-th
-        step, L its `unroll_length`, cleared where an episode begins.
+        The states of a recurrent core are those before every `unroll_length`-th step,
+        cleared where an episode begins.
 
         A round without any step of an episode trains nothing. Raises ValueError for
         arrays that do not fit each other or the spec, rewards and observations that are
@@ -105,11 +107,12 @@ class SyncSamples:
         schedule that gives a negative value.
         """
         settings = self._settings
-        _check(self._spec, rows)
+        core = self._session.core
+        _check(self._spec, rows, core.unroll_length if core else 1)
         learning_rate = _scheduled("learning_rate", settings.learning_rate, env_steps)
         clip = _scheduled("clip", settings.clip, env_steps)
         mask = step_mask(rows.terminated, rows.truncated, rows.first_is_last)
-        batch = self._batch(rows, mask, core_state)
+        batch = self._batch(rows, mask)
         measured = self._epochs(batch, learning_rate, clip)
         seen = map_nest(lambda leaf: leaf[mask], batch.observation)
         self._session.update_normaliser(seen)
@@ -134,7 +137,7 @@ class SyncSamples:
             self._rewards.restore(own)
         self.rounds = int(state["rounds"])
 
-    def _batch(self, rows: RolloutRows, mask: np.ndarray, core_state: Nest) -> PPOBatch:
+    def _batch(self, rows: RolloutRows, mask: np.ndarray) -> PPOBatch:
         """All rows `[T, N, ...]`, also those that no minibatch takes."""
         settings, rewards = self._settings, rows.reward
         if self._rewards:
@@ -154,7 +157,7 @@ class SyncSamples:
             value_target=targets,
             old_value=rows.value[:-1],
             mask=mask.astype(np.float32),
-            core_state=core_state,
+            core_state=rows.core_state,
         )
 
     def _epochs(
@@ -180,9 +183,6 @@ class SyncSamples:
 
     def _minibatches(self, batch: PPOBatch) -> StepMinibatches | UnrollMinibatches:
         core = self._session.core
-        if (core is None) != (batch.core_state == ()):
-            states = map_nest(np.shape, batch.core_state)
-            raise ValueError(f"core is {core}, but its states {states}")
         if core is None:
             return StepMinibatches(batch)
         return UnrollMinibatches(batch, core.unroll_length)
@@ -214,7 +214,7 @@ def _round_metrics(target: np.ndarray, value: np.ndarray) -> dict[str, float]:
     return {"mean_value_target": float(target.mean()), "explained_variance": share}
 
 
-def _check(spec: RolloutRows, rows: RolloutRows) -> None:
+def _check(spec: RolloutRows, rows: RolloutRows, unroll_length: int) -> None:
     """Raises ValueError, naming the leaf, for what does not fit."""
     ends: dict[str, tuple[()]] = {"first_is_last": (), "stream": ()}
     validate(spec._replace(**ends), rows._replace(**ends), 2, "round")
@@ -222,8 +222,10 @@ def _check(spec: RolloutRows, rows: RolloutRows) -> None:
         validate(getattr(spec, name), getattr(rows, name), 1, f"round, {name}")
     num_steps, num_streams = rows.reward.shape
     for name, nest in rows._asdict().items():
-        more = name in ("observation", "value")
-        shape = (num_streams,) if name in ends else (num_steps + more, num_streams)
+        length = num_steps + (name in ("observation", "value"))
+        if name == "core_state":
+            length = num_steps // unroll_length
+        shape = (num_streams,) if name in ends else (length, num_streams)
         map_nest(lambda leaf, n=name, s=shape: _check_axes(n, leaf, s), nest)
 
 

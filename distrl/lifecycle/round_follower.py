@@ -11,7 +11,8 @@ import numpy as np
 from distrl.cluster.parameter_store import ParameterStore
 from distrl.core.errors import PeerUnreachable
 from distrl.core.threads import Deadline, StoppableThread
-from distrl.lifecycle.round_plan import RoundBoard, RoundPlan
+from distrl.lifecycle.round_board import RoundReader
+from distrl.lifecycle.round_plan import RoundPlan
 
 _TOKEN_SECS = 0.5  # a lost token costs no more than this
 
@@ -33,13 +34,12 @@ class RoundFollower:
 
     def __init__(
         self,
-        board: RoundBoard,
-        task: str,
+        reader: RoundReader,
         store: ParameterStore | None,
         error_after_secs: float,
         notify: Callable[[], None] = lambda: None,
     ):
-        self._board, self._tokens, self._store = board, board.tokens(task), store
+        self._reader, self._store = reader, store
         self._patience, self._notify = error_after_secs, notify
         self._seen = -1
         self._lock = threading.Lock()
@@ -47,22 +47,20 @@ class RoundFollower:
         self._thread = StoppableThread("follow rounds", self._run, notify).start()
 
     def _run(self, stopping: threading.Event) -> None:
-        silence, woken = Deadline(self._patience), False
+        silence = Deadline(self._patience)
+        token: RoundPlan | None = None
         while not stopping.is_set():
             try:
-                self._look(woken)
-                woken = self._tokens.wait(_TOKEN_SECS, stopping)
+                self._look(token or self._reader.read())
+                token = self._reader.wait(_TOKEN_SECS, stopping)
                 silence = Deadline(self._patience)
             except PeerUnreachable:
                 if silence.passed:
                     raise
                 stopping.wait(_TOKEN_SECS)
 
-    def _look(self, woken: bool) -> None:
-        """Takes in a new plan; a token saves the question whether there is one."""
-        if not woken and self._board.number() <= self._seen:
-            return
-        plan = self._board.read()
+    def _look(self, plan: RoundPlan | None) -> None:
+        """Takes in a plan, if it is new."""
         if plan is None or plan.round <= self._seen:
             return
         parameters = None
@@ -99,6 +97,6 @@ class RoundFollower:
         try:
             self._thread.join(timeout)
         finally:
-            self._board.close()
+            self._reader.close()
             if self._store is not None:
                 self._store.close()

@@ -58,6 +58,8 @@ class DDPGModel:
     priorities and n steps as in Horgan et al. 2018, section 4.2.
     """
 
+    core_spec: Nest = ()  # it has no memory
+
     def __init__(
         self,
         policy_network: PolicyNetwork = deterministic_policy_network,
@@ -113,7 +115,7 @@ class DDPGModel:
         )
 
     def build_greedy(
-        self, spec: EnvironmentSpec, observation_ph: Nest
+        self, spec: EnvironmentSpec, observation_ph: Nest, core_ph: Nest = ()
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """μ(s) as the environment takes it, `[N, *shape]`; "value" is Q(s, μ(s))."""
         bounded = BoundedAction(spec)

@@ -24,6 +24,8 @@ class DQNModel:
     learner steps; whoever owns the session keeps to it.
     """
 
+    core_spec: Nest = ()  # it has no memory
+
     def __init__(
         self,
         network: Network = q_network,
@@ -62,7 +64,7 @@ class DQNModel:
         return self._values("online", spec, observation_ph)
 
     def build_greedy(
-        self, spec: EnvironmentSpec, observation_ph: Nest
+        self, spec: EnvironmentSpec, observation_ph: Nest, core_ph: Nest = ()
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """The best actions as the environment counts, `[N]`, and "action_values"."""
         values = self.build_acting(spec, observation_ph)

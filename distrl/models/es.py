@@ -26,6 +26,8 @@ class ESModel:
     of Salimans et al. 2017 for MuJoCo.
     """
 
+    core_spec: Nest = ()  # it has no memory
+
     def __init__(
         self,
         hidden_sizes: Sequence[int] = (64, 64),
@@ -69,7 +71,7 @@ class ESModel:
         ]
 
     def build_greedy(
-        self, spec: EnvironmentSpec, observation_ph: Nest
+        self, spec: EnvironmentSpec, observation_ph: Nest, core_ph: Nest = ()
     ) -> tuple[Nest, dict[str, tf.Tensor]]:
         """Actions `[N, ...]`, and the network's outputs float32 `[N, num_outputs]`.
 

@@ -31,6 +31,10 @@ class LearningGraph(NamedTuple):
 class LearningModel(Protocol):
     """A model that a learner trains and exports."""
 
+    @property
+    def core_spec(self) -> Nest:
+        """The state of one stream of a recurrent core, () without one."""
+
     def check(self, spec: EnvironmentSpec) -> None:
         """Raises ConfigError, naming the spec, for actions it cannot choose."""
 
@@ -40,6 +44,6 @@ class LearningModel(Protocol):
         """The training step of a batch, in the current graph."""
 
     def build_greedy(
-        self, spec: EnvironmentSpec, observation_ph: Nest
+        self, spec: EnvironmentSpec, observation_ph: Nest, core_ph: Nest = ()
     ) -> tuple[Nest, dict[str, tf.Tensor]]:
         """What the environment takes `[N, ...]`, and what else an export holds."""

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from distrl.core.errors import ConfigError
-from distrl.core.specs import ArraySpec, EnvironmentSpec, Nest
+from distrl.core.specs import ArraySpec, EnvironmentSpec, Nest, leaf_names, leaves
 from distrl.losses.policy import clipped_surrogate, clipped_value_loss
 from distrl.models.recurrent_core import RecurrentCore
 from distrl.networks.distributions import (
@@ -166,8 +165,7 @@ class PPOModel:
         `core_ph` is the state `[N, ...]` of a recurrent core, cleared where an episode
         begins. Raises ValueError for one without the other.
         """
-        if (self.core is None) != (core_ph == ()):
-            raise ValueError(f"core is {self.core}, but its state {core_ph}")
+        self._check_state(core_ph)
         steps = _Steps(observation_ph, None, core_ph, 1)
         policy, value, state, _ = self._outputs(spec, steps)
         action = policy.sample(seed_ph)
@@ -175,19 +173,22 @@ class PPOModel:
         return PPOActingGraph(action, log_prob, value, policy.mode(), state)
 
     def build_greedy(
-        self, spec: EnvironmentSpec, observation_ph: Nest
+        self, spec: EnvironmentSpec, observation_ph: Nest, core_ph: Nest = ()
     ) -> tuple[Nest, dict[str, tf.Tensor]]:
         """The most probable actions `[N, ...]` as the environment takes them, and the
         values `[N]`; the same parameters as the acting graph's.
 
-        Raises ConfigError with a recurrent core: such a policy needs its state.
+        With a recurrent core also its states behind the step, named
+        "core_state/<path>".
         """
-        if self.core:
-            raise ConfigError(f"no policy without a state of a model with {self.core}")
-        steps = _Steps(observation_ph, None, (), 1)
-        policy, value, _, _ = self._outputs(spec, steps)
+        self._check_state(core_ph)
+        steps = _Steps(observation_ph, None, core_ph, 1)
+        policy, value, state, _ = self._outputs(spec, steps)
         factory = self.distribution(spec.action)
-        return factory.to_environment_graph(policy.mode()), {"value": value}
+        names = leaf_names("core_state", self.core_spec)
+        states = dict(zip(names, leaves(state), strict=True))
+        action = factory.to_environment_graph(policy.mode())
+        return action, {"value": value, **states}
 
     def build_learning(
         self,
@@ -218,6 +219,10 @@ class PPOModel:
             normaliser,
             variables=[*parameters, *slots],
         )
+
+    def _check_state(self, core_ph: Nest) -> None:
+        if (self.core is None) != (core_ph == ()):
+            raise ValueError(f"core is {self.core}, but its state {core_ph}")
 
     def _outputs(
         self, spec: EnvironmentSpec, steps: _Steps

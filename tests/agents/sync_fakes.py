@@ -10,7 +10,6 @@ import numpy as np
 from distrl.cluster.channel import Address
 from distrl.cluster.messages import DATA, Message, Producer
 from distrl.core.counters import Counters
-from distrl.core.errors import PeerUnreachable
 from distrl.core.specs import ArraySpec
 from distrl.lifecycle.settings import Timeouts
 from distrl.lifecycle.view import NOTHING_YET
@@ -116,19 +115,12 @@ class FakeBoard:
     """Writes down plans and wake-ups, in their order, into `log`."""
 
     def __init__(self):
-        self.log, self.plans, self.deaf = [], [], set()
+        self.log, self.plans = [], []
 
-    def write(self, plan):
+    def write(self, plan, wake=()):
         self.plans.append(plan)
         self.log.append(("plan", plan.round))
-
-    def tokens(self, task):
-        def wake():
-            if task in self.deaf:
-                raise PeerUnreachable(task)
-            self.log.append(("wake", task))
-
-        return SimpleNamespace(wake=wake)
+        self.log += [("wake", task) for task in wake]
 
     def close(self):
         pass

@@ -31,11 +31,13 @@ class Clockwork:
             info = {"_episode_return": ended, "episode_return": returns}
         observation = np.full(self.num_envs, float(self.time))
         zeros = np.zeros(self.num_envs)
-        return VectorStep(observation, zeros, zeros > 0, zeros > 0, info)
+        return VectorStep(observation, zeros, ended, zeros > 0, info)
 
 
 def play(environment, episodes, **arguments):
-    return greedy_returns(environment, lambda obs: obs + 1, episodes, **arguments)
+    return greedy_returns(
+        environment, lambda obs, began: obs + 1, episodes, **arguments
+    )
 
 
 def test_each_slot_plays_its_share_however_short_its_episodes():
@@ -55,6 +57,20 @@ def test_actions_are_those_of_the_newest_observation():
     environment = Clockwork([3])
     play(environment, 1)
     np.testing.assert_array_equal(environment.actions, [[1], [2], [3]])
+
+
+def test_the_policy_is_told_where_episodes_begin():
+    """Behind an end comes the last observation of the episode, then a new one."""
+    seen = []
+
+    def act(observation, began):
+        seen.append(began.tolist())
+        return observation
+
+    greedy_returns(Clockwork([4, 9]), act, 4)
+    first, second = zip(*seen, strict=True)
+    assert [step for step, began in enumerate(first) if began] == [0, 5, 9, 13, 17]
+    assert [step for step, began in enumerate(second) if began] == [0, 10]
 
 
 @pytest.mark.parametrize("steps", [0, 3])

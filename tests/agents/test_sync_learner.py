@@ -131,13 +131,6 @@ def test_without_actors_there_is_no_round(make):
     assert rig.board.plans == []
 
 
-def test_who_cannot_be_woken_looks_by_itself(make):
-    rig = make()
-    rig.board.deaf.add("actor/0")
-    rig.step()
-    assert ("wake", "actor/1") in rig.log and rig.numbers() == [0]
-
-
 def test_a_member_that_was_replaced_in_between_is_not_woken(make):
     rig = make()
     assert not rig.learner._reachable(Producer("actor", 0, 99))

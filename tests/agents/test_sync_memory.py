@@ -65,7 +65,7 @@ class Rig:
 
 @pytest.fixture
 def make(monkeypatch, tmp_path):
-    monkeypatch.setattr(sync_memory, "round_board", lambda task: None)
+    monkeypatch.setattr(sync_memory, "round_reader", lambda task: None)
     monkeypatch.setattr(sync_memory, "RoundFollower", FakeFollower)
     return lambda **rounds: Rig(FakeTask("memory", tmp_path), **rounds)
 

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import json
 import threading
 import time
 
@@ -23,7 +24,12 @@ from distrl.agents.ppo_agent import PPOAgent
 from distrl.checkpoints.policy_sampler import PolicySampler
 from distrl.core.errors import ConfigError, RunFailed
 from distrl.core.rollouts import joined_rollouts
+from distrl.core.schedules import constant
+from distrl.learners.sync_samples import PPOSettings
 from distrl.losses.returns import step_mask
+from distrl.models.ppo import PPOModel
+from distrl.models.recurrent_core import RecurrentCore
+from distrl.networks.policy_value_network import recurrent_policy_value_network
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -64,7 +70,7 @@ class WatchedAgent(PPOAgent):
         rows = joined_rollouts([part.record for part in parts])
         mask = step_mask(rows.terminated, rows.truncated, rows.first_is_last)
         total = sum(part.header.rows for part in parts)
-        assert np.count_nonzero(mask) == total == blocks[:, 3].sum()
+        assert np.count_nonzero(mask) == total == blocks[:, 4].sum()
         actors = blocks[:, 0].tolist()
         assert len(actors) == len(set(actors))
         check_acted_under(recomputing_sampler(), loop.session.parameters(), rows)
@@ -321,6 +327,55 @@ def test_equal_seeds_repeat_bit_for_bit(make_run):
         check_rounds(run.join_well())
         digests.append(agent.digest)
     assert digests[0] == digests[1] != digests[2]
+
+
+# Recurrent policies.
+
+
+class FrozenRecurrentAgent(PPOAgent):
+    """Never changes its policy, so that the learner has to find what actors had."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        network = functools.partial(recurrent_policy_value_network, policy_gain=3.0)
+        self.model = PPOModel(core=RecurrentCore(8, 4, network))
+        self.training = PPOSettings(1, 16, learning_rate=constant(0.0))
+        self.divergences, self.fresh = [], []
+
+    def make_learner(self, task, spec):
+        loop = super().make_learner(task, spec)
+        train = loop.train
+
+        def watched_train(parts):
+            rows = joined_rollouts([part.record for part in parts])
+            self.fresh.append((rows.core_state.c == 0).all(axis=-1).mean())
+            train(parts)
+            self.divergences.append(task.gauges["approximate_kl"])
+
+        loop.train = watched_train
+        return loop
+
+
+def test_states_of_a_recurrent_policy_travel_with_their_rounds(make_run):
+    run = make_run(num_actors=2, num_memories=2, max_env_steps=3000)
+    agent = make_ppo_agent(kind=FrozenRecurrentAgent, evaluation_period_secs=0.05)
+    run.start(agent)
+    summary = run.join_well(60.0)
+    check_rounds(summary)
+    assert max(agent.divergences) < 1e-6
+    assert agent.fresh[0] >= 0.5 > max(agent.fresh[1:])  # they go on over rounds
+    assert run.tasks["actor/0"].gauges["evaluation_return"] > 0
+    exported = json.loads((run.run_dir / "export" / "distrl_export.json").read_text())
+    assert exported["inputs"]["core_state/c"].startswith("float32[8]")
+    assert "core_state/h" in exported["outputs"]
+
+
+def test_unrolls_that_do_not_divide_a_round_are_refused(make_run):
+    agent = make_ppo_agent(kind=FrozenRecurrentAgent, steps_per_round=10)
+    run = make_run(num_actors=1)
+    run.start(agent, ["learner/0"])
+    with pytest.raises(ConfigError, match="unroll_length 4 .*steps_per_round 10"):
+        run.threads.pop("learner/0").join(20.0)
 
 
 # Bad input.

@@ -16,13 +16,15 @@ SPEC = EnvironmentSpec(ArraySpec((3,), "float32"), ArraySpec((), "int32", -1, 1)
 class LinearModel:
     """Action values = observation · w + b."""
 
+    core_spec = ()
+
     def build_acting(self, spec, observation_ph):
         with tf.variable_scope("online"):
             w = tf.get_variable("w", [3, 3], use_resource=True)
             b = tf.get_variable("b", [3], use_resource=True)
             return tf.matmul(observation_ph, w) + b
 
-    def build_greedy(self, spec, observation_ph):
+    def build_greedy(self, spec, observation_ph, core_ph):
         return greedy_action(spec, self.build_acting(spec, observation_ph)), {}
 
 
@@ -158,7 +160,9 @@ def test_a_greedy_action_may_be_a_nest():
     spec = EnvironmentSpec(leaf, {"z": leaf, "a": leaf})
 
     class Model:
-        def build_greedy(self, spec, observation_ph):
+        core_spec = ()
+
+        def build_greedy(self, spec, observation_ph, core_ph):
             w = tf.get_variable("w", [], use_resource=True)
             return {"z": w * observation_ph, "a": -observation_ph}, {}
 

@@ -34,3 +34,21 @@ def test_local_session_config():
     assert "GPU" not in local_session_config(gpu=True).device_count
     with pytest.raises(ValueError, match="0"):
         local_session_config(0)
+
+
+def test_denormal_numbers_count_as_zero_but_only_inside():
+    """As on TensorFlow's own threads; what NumPy does around it stays exact."""
+    small = np.full(100, 1e-30, np.float32)
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None], "x")
+        session = tf.Session(config=local_session_config())
+        run = local_callable(session, [x * 1e-9, x * 1e25], [x])
+        checked = local_callable(session, [tf.debugging.check_numerics(x, "x")], [x])
+    denormal, normal = run(small)
+    assert (denormal == 0).all() and (normal > 0).all()
+    for fails in (False, True):
+        if fails:
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                checked(np.full(3, np.nan, np.float32))
+        assert (small * np.float32(1e-9) > 0).all()
+    session.close()

@@ -16,10 +16,11 @@ SPEC = EnvironmentSpec(
     },
     action=ACTION,
 )
+CORE = {"c": ArraySpec((2,), "float32"), "h": ArraySpec((), "float32")}
 
 
-def rollout(actor, steps, streams):
-    """Random bytes in every leaf, of any dtype."""
+def rollout(actor, steps, streams, core=CORE):
+    """Random bytes in every leaf, of any dtype; two unrolls where that is possible."""
     random = np.random.default_rng(actor)
 
     def filled(leaf, *axes):
@@ -28,12 +29,14 @@ def rollout(actor, steps, streams):
             return random.random(shape) < 0.5
         return (200 * random.random(shape)).astype(leaf.dtype)
 
-    spec = rollout_rows_spec(SPEC, ACTION)
+    spec = rollout_rows_spec(SPEC, ACTION, core)
+    unrolls = 2 - steps % 2
     timed = map_nest(lambda leaf: filled(leaf, steps, streams), spec)
     longer = map_nest(lambda leaf: filled(leaf, steps + 1, streams), spec)
     return timed._replace(
         observation=longer.observation,
         value=longer.value,
+        core_state=map_nest(lambda leaf: filled(leaf, unrolls, streams), core),
         first_is_last=filled(spec.first_is_last, streams),
         stream=filled(spec.stream, streams),
     )
@@ -63,16 +66,23 @@ def through_a_channel(shares):
     return concatenate([validated(share) for share in shares])
 
 
-def validated(share):
-    validate(shares_spec(SPEC, ACTION), share, 1, "share")
+def validated(share, core=CORE):
+    validate(shares_spec(SPEC, ACTION, core), share, 1, "share")
     return share
 
 
 def test_one_share_comes_back_bit_for_bit():
     made = rollout(3, steps=5, streams=2)
     share = validated(share_of(3, made, rows=9, secs=0.25))
-    assert share.blocks.tolist() == [[3, 5, 2, 9]]
+    assert share.blocks.tolist() == [[3, 5, 2, 1, 9]]
     assert share.collect_secs.tolist() == [0.25]
+    check_equal(joined_rollouts([share]), made)
+
+
+def test_without_a_core_there_are_no_states():
+    made = rollout(3, steps=4, streams=2, core=())
+    share = validated(share_of(3, made, rows=8, secs=0.25), core=())
+    assert share.blocks.tolist() == [[3, 4, 2, 0, 8]]
     check_equal(joined_rollouts([share]), made)
 
 
@@ -95,7 +105,7 @@ def test_parts_of_several_memories_are_put_in_the_order_of_actors():
 
 def test_a_part_without_shares_adds_nothing():
     made = rollout(0, 4, 2)
-    empty = map_nest(lambda leaf: leaf.zeros(0), shares_spec(SPEC, ACTION))
+    empty = map_nest(lambda leaf: leaf.zeros(0), shares_spec(SPEC, ACTION, CORE))
     check_equal(joined_rollouts([empty, share_of(0, made, 8, 0.0)]), made)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from distrl.checkpoints.policy_sampler import cleared
+from distrl.core.core_states import CoreStates
 from distrl.core.nests import map_nest
 from distrl.core.records import RolloutRows
 
@@ -10,23 +10,25 @@ from distrl.core.records import RolloutRows
 class Collector:
     """Rounds of T steps of a vector environment (NEXT_STEP), and episode returns."""
 
-    def __init__(self, environment, sampler, seed=0):
+    def __init__(self, environment, sampler, seed=0, unroll_length=1):
         self._environment, self._sampler, self._seed = environment, sampler, seed
         self._observation, _ = environment.reset()
         self._last = np.zeros(environment.num_envs, bool)
         self._actor_steps = 0
-        self._core_state = sampler.first_core_state(environment.num_envs)
+        self._states = CoreStates(sampler.core_spec, environment.num_envs)
+        self._unroll_length = unroll_length
         self.returns = []
 
     def round(self, num_steps):
-        """The rows, and the states of a recurrent core before each step."""
         first_is_last, steps, states = self._last, [], []
-        for _ in range(num_steps):
-            states.append(self._core_state)
+        for step in range(num_steps):
+            if step % self._unroll_length == 0:
+                states.append(map_nest(np.copy, self._states.now))
             steps.append(self._step())
         observations, acted, results = zip(*steps, strict=True)
-        value = self._sampler.value(self._observation, self._core_state)
-        return self._rows(observations, acted, results, value, first_is_last), states
+        value = self._sampler.value(self._observation, self._states.now)
+        rows = self._rows(observations, acted, results, value, first_is_last)
+        return rows._replace(core_state=stack(states))
 
     def _rows(self, observations, acted, results, value, first_is_last):
         return RolloutRows(
@@ -37,6 +39,7 @@ class Collector:
             reward=stack([step.reward for step in results]),
             terminated=stack([step.terminated for step in results]),
             truncated=stack([step.truncated for step in results]),
+            core_state=(),
             first_is_last=first_is_last,
             stream=np.arange(len(first_is_last)),
         )
@@ -44,13 +47,14 @@ class Collector:
     def _step(self):
         observation = self._observation
         pair = self._seed, self._actor_steps
-        acted = self._sampler.act(observation, pair, self._core_state)
+        acted = self._sampler.act(observation, pair, self._states.now)
         action = self._sampler.to_environment(acted.raw_action)
         step = self._environment.step(action)
         self._actor_steps += 1
         self._observation = step.observation
         # The row behind an end still belongs to its episode, the next one does not.
-        self._core_state = cleared(acted.core_state, self._last)
+        self._states.keep(acted.core_state)
+        self._states.clear(self._last)
         self._last = step.terminated | step.truncated
         if "episode_return" in step.info:
             ended = step.info["_episode_return"]
@@ -62,15 +66,11 @@ def stack(nests):
     return map_nest(lambda *leaves: np.stack(leaves), *nests)
 
 
-def unroll_states(states, session):
-    return stack(states[:: session.core.unroll_length]) if session.core else ()
-
-
 def learn(collector, samples, session, sampler, num_steps, max_env_steps, enough):
     """Env steps until `enough(collector.returns)`, or all of them."""
     env_steps = 0
     while env_steps < max_env_steps and not enough(collector.returns):
-        rows, states = collector.round(num_steps)
-        env_steps += samples.train(rows, env_steps, unroll_states(states, session))[1]
+        rows = collector.round(num_steps)
+        env_steps += samples.train(rows, env_steps).num_rows
         sampler.load(session.parameters())
     return env_steps

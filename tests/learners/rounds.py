@@ -26,6 +26,7 @@ def random_round(seed=0, num_steps=20, num_streams=4, end_rate=0.2, first=0):
         reward=rng.normal(size=shape).astype(np.float32),
         terminated=terminated,
         truncated=truncated,
+        core_state=(),
         first_is_last=rng.random(num_streams) < 0.5,
         stream=first + np.arange(num_streams),
     )

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 from gymnasium import spaces
-from in_process_ppo import Collector, learn, unroll_states
+from in_process_ppo import Collector, learn
 from rounds import mask_of, random_round
 
-from distrl.checkpoints.policy_sampler import PolicySampler, cleared
-from distrl.core.errors import ConfigError
+from distrl.checkpoints.policy import GreedyPolicy
+from distrl.checkpoints.policy_sampler import PolicySampler
+from distrl.core.core_states import CoreStates
 from distrl.core.schedules import constant
 from distrl.core.seeds import EnvironmentSeeds
-from distrl.core.specs import leaves
 from distrl.environments.serial_vector_environment import SerialVectorEnvironment
 from distrl.learners.minibatches import UnrollMinibatches
 from distrl.learners.policy_session import PPOSession
@@ -58,7 +58,13 @@ class Parts:
         self.session = PPOSession(self.model, self.environment.spec, seed=0)
         self.sampler = PolicySampler(self.model, self.environment.spec)
         self.sampler.load(self.session.parameters())
-        self.collector = Collector(self.environment, self.sampler)
+        self.collector = Collector(
+            self.environment, self.sampler, unroll_length=unroll_length
+        )
+
+    def mode(self, observation, core_state):
+        """The most probable actions, from the values of a sampler of its own."""
+        return self.sampler._greedy_step(observation, core_state)[0]
 
     def close(self):
         for part in (self.environment, self.session, self.sampler):
@@ -77,13 +83,14 @@ def test_unrolls_say_what_acting_said(parts):
     settings = PPOSettings(1, 32, learning_rate=constant(0.0))
     samples = SyncSamples(parts.session, settings, seed=0)
     for _ in range(3):  # of 16 steps: episodes of 4 steps and a reset row lie across
-        rows, states = parts.collector.round(16)
-        states = unroll_states(states, parts.session)
+        rows = parts.collector.round(16)
+        states = rows.core_state
         assert not mask_of(rows).all() and states.h.any()
-        result = samples.train(rows, 0, states)
+        result = samples.train(rows, 0)
         assert result.num_minibatches == 8
         assert abs(result.metrics["approximate_kl"]) < 1e-9
-        wrong = samples.train(rows, 0, LSTMState(*[leaf[::-1] for leaf in states]))
+        mixed_up = LSTMState(*[leaf[::-1] for leaf in states])
+        wrong = samples.train(rows._replace(core_state=mixed_up), 0)
         assert wrong.metrics["approximate_kl"] > 1e-9
 
 
@@ -143,28 +150,32 @@ def test_what_does_not_fit_an_unroll_is_refused(parts):
         UnrollMinibatches(batch, 4)
     with pytest.raises(ValueError, match=r"expected states \[2, 4\], got \(3, 4, 1\)"):
         UnrollMinibatches(batch, 3)
-    rows, _ = parts.collector.round(4)
-    with pytest.raises(ValueError, match="core is RecurrentCore.* states \\(\\)"):
+    rows = parts.collector.round(4)._replace(core_state=())
+    with pytest.raises(ValueError, match="round: expected leaves"):
         SyncSamples(parts.session, PPOSettings(), 0).train(rows, 0)
 
 
-def test_states_are_cleared_where_an_episode_begins():
-    state = LSTMState(np.ones((3, 2), np.float32), np.full((3, 2), 2, np.float32))
-    got = cleared(state, np.array([True, False, True]))
-    assert got.c.tolist() == [[0, 0], [1, 1], [0, 0]]
-    assert got.h.tolist() == [[0, 0], [2, 2], [0, 0]]
-    assert state.c.all()  # a copy
-
-
-def test_greedy_steps_go_on_from_their_states(parts):
-    sampler, observation = parts.sampler, np.ones((3, 2), np.float32)
-    first = sampler.first_core_state(3)
-    action, state = sampler.greedy_step(observation, first)
-    assert action.shape == (3,) and all(leaf.any() for leaf in leaves(state))
-    acted = sampler.act(observation, (0, 0), first)
-    for own, other in zip(leaves(state), leaves(acted.core_state), strict=True):
-        np.testing.assert_array_equal(own, other)
-    assert (sampler.value(observation, state) != acted.value).any()
+def test_greedy_policies_go_on_from_their_states(parts):
+    """The sampler's and the exported one, against acting step by step."""
+    sampler, spec = parts.sampler, parts.environment.spec
+    named = parts.session.named(parts.session.parameters())
+    policy = GreedyPolicy(parts.model, spec, named)
+    states = CoreStates(sampler.core_spec, 3)
+    random, differ = np.random.default_rng(0), 0
+    for step in range(30):
+        observation = random.normal(0, 3, (3, 2)).astype(np.float32)
+        began = random.random(3) < 0.2 if step else None
+        if began is not None:
+            states.clear(began)
+        rows = sampler.greedy(observation, began)
+        np.testing.assert_array_equal(policy.act(observation, began), rows)
+        mode = parts.mode(observation, states.now)
+        np.testing.assert_array_equal(rows, mode)
+        forgetful = parts.mode(observation, CoreStates(sampler.core_spec, 3).now)
+        differ += (mode != forgetful).any()
+        states.keep(sampler.act(observation, (0, step), states.now).core_state)
+    assert differ  # the states matter
+    policy.close()
 
 
 def test_a_state_and_a_core_come_together(parts):
@@ -173,7 +184,7 @@ def test_a_state_and_a_core_come_together(parts):
         observation = placeholders(spec.observation, "o")
         with pytest.raises(ValueError, match="core is RecurrentCore"):
             parts.model.build_acting(spec, observation, None)
-        with pytest.raises(ConfigError, match="RecurrentCore"):
+        with pytest.raises(ValueError, match="core is RecurrentCore"):
             parts.model.build_greedy(spec, observation)
 
 

@@ -8,7 +8,8 @@ import portpicker
 from distrl.cluster import sessions
 from distrl.cluster.channel import Address
 from distrl.cluster.parameter_store import ParameterStore
-from distrl.lifecycle.round_plan import RoundBoard, RoundPlan, Share
+from distrl.lifecycle.round_board import RoundBoard, RoundReader
+from distrl.lifecycle.round_plan import RoundPlan, Share
 
 _numbers = itertools.count(0xABC)
 
@@ -29,6 +30,9 @@ class RunOnPs:
 
     def board(self) -> RoundBoard:
         return self._keep(RoundBoard(self.run_id, self.address))
+
+    def reader(self, task: str = "actor/0") -> RoundReader:
+        return self._keep(RoundReader(self.run_id, self.address, task))
 
     def store(self) -> ParameterStore:
         name, run = f"parameters/{self.run_id}", int(self.run_id, 16)

@@ -33,8 +33,7 @@ class Rig:
 
     def follow(self, store=True, patience=20.0):
         follower = RoundFollower(
-            self.run.board(),
-            TASK,
+            self.run.reader(),
             self.run.store() if store else None,
             patience,
             self.news.set,
@@ -44,9 +43,7 @@ class Rig:
 
     def put_up(self, round, version, wake=True, **more):
         self.store.write(version, parameters(version))
-        self.board.write(plan(round, version, **more))
-        if wake:
-            self.board.tokens(TASK).wake()
+        self.board.write(plan(round, version, **more), [TASK] if wake else [])
 
     def next(self, follower, timeout=10.0):
         """The next round, of which it was told."""
@@ -96,8 +93,7 @@ def test_a_memory_needs_no_parameters(rig):
 
 def test_a_round_whose_parameters_have_been_replaced_is_over(rig):
     rig.store.write(5, parameters(5))
-    rig.board.write(plan(2, 4))
-    rig.board.tokens(TASK).wake()
+    rig.board.write(plan(2, 4), [TASK])
     follower = rig.follow()
     rig.nothing_comes(follower)
     rig.put_up(3, 5)
@@ -133,9 +129,8 @@ def test_a_token_is_faster_than_looking(rig, monkeypatch):
     for round in range(3):
         rig.put_up(round, round)
         assert rig.next(follower, 8.0).plan.round == round
-    rig.board.tokens(TASK).wake()  # for its `stop`, which waits for the next look
     follower._thread.stop()
-    rig.board.tokens(TASK).wake()
+    rig.put_up(3, 3)  # for its `stop`, which waits for the next look
 
 
 def test_repeated_tokens_deliver_once(rig):
@@ -143,7 +138,8 @@ def test_repeated_tokens_deliver_once(rig):
     rig.put_up(0, 0)
     assert rig.next(follower).plan.round == 0
     for _ in range(5):
-        rig.board.tokens(TASK).wake()
+        rig.board._written = -1
+        rig.board.write(plan(0, 0), [TASK])
     rig.nothing_comes(follower)
 
 
@@ -171,7 +167,7 @@ def test_silence_of_the_ps_is_raised(rig):
     dead = Address("ps", 0, f"127.0.0.1:{portpicker.pick_unused_port()}")
     run = RunOnPs(dead)
     ended = threading.Event()
-    follower = RoundFollower(run.board(), TASK, None, 0.5, ended.set)
+    follower = RoundFollower(run.reader(), None, 0.5, ended.set)
     began = time.monotonic()
     assert ended.wait(20.0)
     assert 0.4 < time.monotonic() - began < 15.0
@@ -183,17 +179,17 @@ def test_silence_of_the_ps_is_raised(rig):
 
 def test_a_short_silence_is_not(rig):
     """The first looks fail, as towards a ps that is restarted."""
-    board = rig.run.board()
-    number, calls = board.number, []
+    reader = rig.run.reader()
+    read, calls = reader.read, []
 
     def fails_twice():
         calls.append(1)
         if len(calls) < 3:
             raise PeerUnreachable("away")
-        return number()
+        return read()
 
-    board.number = fails_twice
-    follower = RoundFollower(board, TASK, None, 20.0, rig.news.set)
+    reader.read = fails_twice
+    follower = RoundFollower(reader, None, 20.0, rig.news.set)
     rig.board.write(plan(0, 0))
     assert rig.next(follower).plan.round == 0
     follower.stop(5.0)
