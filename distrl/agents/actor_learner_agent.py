@@ -176,9 +176,9 @@ def parameter_store(task: Task, name: str = "parameters") -> ParameterStore:
     return ParameterStore(f"{name}/{task.view.run_id}", addresses, run)
 
 
-def round_board(task: Task) -> RoundBoard:
-    """Where the rounds of this run are planned."""
-    return RoundBoard(task.view.run_id, task.address("ps", 0))
+def round_board(task: Task, store: ParameterStore) -> RoundBoard:
+    """Where the rounds of this run are planned, beside the parameters of `store`."""
+    return RoundBoard(task.view.run_id, task.address("ps", 0), store.name)
 
 
 def round_reader(task: Task) -> RoundReader:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import json
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,6 +31,10 @@ from distrl.lifecycle.task import Task
 log = logging.getLogger(__name__)
 
 BEST = "best"
+
+
+#: Takes a version and its parameters as they travel, uint8 bytes.
+Publish = Callable[[int, np.ndarray], None]
 
 
 class TrainedSession(Protocol):
@@ -66,22 +71,23 @@ class LearnerLoop(abc.ABC):
             task.run_dir / "checkpoints", learning.checkpoints_kept
         )
         self._next_checkpoint = Deadline(learning.checkpoint_period_secs)
-        self._publisher: ParameterPublisher | None = None  # before the run runs
+        self._publish: Publish | None = None  # before the run runs
         self._version = self._best_version = -1
         self._best_return = -np.inf
         self._started = time.time()
+        self._closing = contextlib.ExitStack()  # of the publication
 
     def join(self, described: dict[str, str]) -> None:
         """Brings the run its id, opens the channels; once every ps is there, publishes
         the first version."""
         self.task.join(described, run_id=secrets.token_hex(7))
+        self.store = parameter_store(self.task)
         self.open_channels()
         self.task.wait_until_running()
         if self.task.view.stopping:
             return
-        store = parameter_store(self.task)
-        self._version = store.version()
-        self._publisher = ParameterPublisher(store, self.task.heartbeat.check)
+        self._version = self.store.version()
+        self._publish = self.open_publication()
         self._best_store = parameter_store(self.task, BEST)
         self.publish()
 
@@ -97,13 +103,19 @@ class LearnerLoop(abc.ABC):
     def drain(self) -> None:
         """Reads what memories still send, up to their END."""
 
+    def open_publication(self) -> Publish:
+        """What takes each new version; here a thread that writes the newest to the
+        ps."""
+        publisher = ParameterPublisher(self.store, self.task.heartbeat.check)
+        self._closing.callback(publisher.stop, self.task.timeouts.shutdown_secs)
+        return publisher.publish
+
     def publish(self) -> None:
-        """Hands the parameters of this moment to the publishing thread."""
-        if self._publisher is None:
+        """Hands the parameters of this moment on as a new version."""
+        if self._publish is None:
             return
         self._version += 1
-        data = flatten_parameters(self.session.parameters())
-        self._publisher.publish(self._version, data)
+        self._publish(self._version, flatten_parameters(self.session.parameters()))
         self.task.counters.add("publishes")
 
     def after_step(self) -> None:
@@ -167,8 +179,7 @@ class LearnerLoop(abc.ABC):
         task = self.task
         self.drain()
         self.publish()
-        if self._publisher is not None:
-            self._publisher.stop(task.timeouts.shutdown_secs)
+        self._closing.close()
         task.end_senders()
         task.heartbeat.wait_for(
             lambda: task.view.all_gone("actor") and task.view.all_gone("memory"),

@@ -5,20 +5,20 @@ from __future__ import annotations
 import abc
 import logging
 import time
+from collections.abc import Mapping
+
+import numpy as np
 
 from distrl.agents.actor_learner_agent import round_board
-from distrl.agents.learner_loop import LearnerLoop
+from distrl.agents.learner_loop import LearnerLoop, Publish
 from distrl.agents.sync_memory import parts_channel
 from distrl.cluster.messages import Message, Producer
-from distrl.core.errors import PeerUnreachable
 from distrl.core.specs import Nest
 from distrl.core.threads import Deadline
 from distrl.lifecycle import run_state
 from distrl.lifecycle.round_plan import RoundPlan, Share
 
 log = logging.getLogger(__name__)
-
-_PUBLISH_SECS = 30.0  # within which the ps take the parameters of a round
 
 
 class SyncLearner(LearnerLoop):
@@ -38,12 +38,21 @@ class SyncLearner(LearnerLoop):
 
     def open_channels(self) -> None:
         self._channel = self.task.receiver(parts_channel(self.record), capacity=8)
-        self._board = round_board(self.task)
+        self._board = round_board(self.task, self.store)
+        self._newest = -1, np.zeros(0, np.uint8)  # version and parameters
         self._round = -1
         self._plan: RoundPlan | None = None  # None: no round is under way
         self._hosts: dict[int, Producer] = {}  # of the round's memories
         self._parts: dict[int, Message] = {}  # by memory
         self._first = Deadline(self.task.timeouts.startup_secs)
+
+    def open_publication(self) -> Publish:
+        """A new version waits for the next round."""
+        self._closing.callback(self.store.close)
+        return self._keep
+
+    def _keep(self, version: int, parameters: np.ndarray) -> None:
+        self._newest = version, parameters
 
     def step(self, timeout: float) -> None:
         if self._plan is None and not self._begin():
@@ -80,21 +89,24 @@ class SyncLearner(LearnerLoop):
         return True
 
     def _put_up(self, shares: dict[int, Share], last: bool = False) -> None:
-        """Writes a plan and wakes everybody; waits until the parameters are there."""
-        if self._publisher is not None and not self._publisher.flush(_PUBLISH_SECS):
-            raise PeerUnreachable(f"no ps took version {self._version} of the round")
+        """Writes parameters and plan, and wakes everybody."""
+        began = time.monotonic()
+        self.task.heartbeat.check()  # a learner that was replaced publishes nothing
+        version, parameters = self._newest
+        part = self.store.write_others(version, parameters)
         self._round += 1
-        plan = RoundPlan(self._round, self._version, shares, last)
+        plan = RoundPlan(self._round, version, shares, last)
         memories = self.task.view.producers("memory")
-        followers = [*self.task.view.producers("actor"), *memories]
-        self._board.write(plan, [str(p) for p in followers if self._reachable(p)])
-        self._plan, self._parts, self._waited = plan, {}, 0.0
+        actors = self.task.view.producers("actor")
+        self._board.write(plan, part, self._names(actors), self._names(memories))
+        self._plan, self._parts = plan, {}
+        self._waited = time.monotonic() - began
         self._hosts = {p.task: p for p in memories if p.task in plan.memories}
         self.task.counters.add("rounds", 0 if last else 1)
 
-    def _reachable(self, producer: Producer) -> bool:
-        members = self.task.view.producers(producer.job)
-        return members.get(producer) == run_state.JOINED
+    def _names(self, members: Mapping[Producer, str]) -> list[str]:
+        """Of those who can be woken."""
+        return [str(p) for p, state in members.items() if state == run_state.JOINED]
 
     def _take(self, message: Message) -> None:
         header = message.header

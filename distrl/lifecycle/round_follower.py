@@ -11,7 +11,7 @@ import numpy as np
 from distrl.cluster.parameter_store import ParameterStore
 from distrl.core.errors import PeerUnreachable
 from distrl.core.threads import Deadline, StoppableThread
-from distrl.lifecycle.round_board import RoundReader
+from distrl.lifecycle.round_board import RoundReader, Token
 from distrl.lifecycle.round_plan import RoundPlan
 
 _TOKEN_SECS = 0.5  # a lost token costs no more than this
@@ -48,10 +48,13 @@ class RoundFollower:
 
     def _run(self, stopping: threading.Event) -> None:
         silence = Deadline(self._patience)
-        token: RoundPlan | None = None
+        token: Token | None = None
         while not stopping.is_set():
             try:
-                self._look(token or self._reader.read())
+                if token is None:
+                    self._look(self._reader.read(), None)
+                else:
+                    self._look(*token)
                 token = self._reader.wait(_TOKEN_SECS, stopping)
                 silence = Deadline(self._patience)
             except PeerUnreachable:
@@ -59,13 +62,13 @@ class RoundFollower:
                     raise
                 stopping.wait(_TOKEN_SECS)
 
-    def _look(self, plan: RoundPlan | None) -> None:
-        """Takes in a plan, if it is new."""
+    def _look(self, plan: RoundPlan | None, part: np.ndarray | None) -> None:
+        """Takes in a plan, if it is new; `part` is what came with it."""
         if plan is None or plan.round <= self._seen:
             return
         parameters = None
         if self._store is not None and not plan.last:
-            found = self._store.read()
+            found = self._store.read(part)
             if found is None or found[0] != plan.version:
                 return  # a new plan is on its way
             parameters = found[1]

@@ -7,18 +7,17 @@ from typing import Any, NamedTuple
 
 import tensorflow.compat.v1 as tf
 
-from distrl.core.specs import ArraySpec, EnvironmentSpec, Nest, leaf_names, leaves
+from distrl.core.specs import ArraySpec, EnvironmentSpec, Nest
 from distrl.losses.policy import clipped_surrogate, clipped_value_loss
+from distrl.models.policy_acting import Network, PolicyModel, Steps
 from distrl.models.recurrent_core import RecurrentCore
 from distrl.networks.distributions import (
     Distribution,
     DistributionFactory,
     action_distribution,
 )
-from distrl.networks.normaliser import NormaliserVariables, normalised
+from distrl.networks.normaliser import NormaliserVariables
 from distrl.networks.policy_value_network import policy_value_network
-
-Network = Callable[[EnvironmentSpec, Nest, int], tuple[tf.Tensor, tf.Tensor]]
 
 
 class PPOBatch(NamedTuple):
@@ -37,16 +36,6 @@ class PPOBatch(NamedTuple):
     core_state: Nest = ()  # [U, ...], before the first step of each unroll
 
 
-class PPOActingGraph(NamedTuple):
-    """Actions of N streams; all variables of the graph are parameters."""
-
-    raw_action: Nest  # [N, ...], drawn by the seed
-    log_prob: tf.Tensor  # float32 [N], of the drawn action
-    value: tf.Tensor  # float32 [N]
-    mode: Nest  # [N, ...], the greedy raw action
-    core_state: Nest = ()  # [N, ...], behind the step; of a recurrent core
-
-
 class PPOLearningGraph(NamedTuple):
     """What a learner fetches, runs and saves.
 
@@ -61,16 +50,7 @@ class PPOLearningGraph(NamedTuple):
     variables: list[tf.Variable]  # all that a checkpoint needs
 
 
-class _Steps(NamedTuple):
-    """What a network is given."""
-
-    observation: Nest  # [num_steps · U, ...]
-    reset: tf.Tensor | None  # bool [num_steps · U], None for never
-    core_state: Nest  # [U, ...]
-    num_steps: int
-
-
-class PPOModel:
+class PPOModel(PolicyModel):
     """The acting and learning graphs of PPO, for any actions with a distribution.
 
     `network(spec, observation, num_parameters)` returns the parameters of the policy
@@ -119,20 +99,12 @@ class PPOModel:
         }.items():
             if not cost >= 0:
                 raise ValueError(f"{name} must be at least 0, got {cost}")
-        self.distribution = distribution
-        self.core = core
-        self._network = network
-        self._normalise_observations = normalise_observations
+        super().__init__(network, distribution, core, normalise_observations)
         self._entropy_cost = entropy_cost
         self._value_cost = value_cost
         self._value_clip = value_clip
         self._max_gradient_norm = max_gradient_norm
         self._adam_epsilon = adam_epsilon
-
-    @property
-    def core_spec(self) -> Nest:
-        """The state of one stream, () without a core."""
-        return self.core.state_spec if self.core else ()
 
     def batch_spec(self, spec: EnvironmentSpec) -> PPOBatch:
         """Dtypes and trailing shapes of a batch.
@@ -153,43 +125,6 @@ class PPOModel:
             core_state=self.core_spec,
         )
 
-    def build_acting(
-        self,
-        spec: EnvironmentSpec,
-        observation_ph: Nest,
-        seed_ph: tf.Tensor,
-        core_ph: Nest = (),
-    ) -> PPOActingGraph:
-        """Actions for observations `[N, ...]`, drawn by `seed_ph`, int32 `[2]`.
-
-        `core_ph` is the state `[N, ...]` of a recurrent core, cleared where an episode
-        begins. Raises ValueError for one without the other.
-        """
-        self._check_state(core_ph)
-        steps = _Steps(observation_ph, None, core_ph, 1)
-        policy, value, state, _ = self._outputs(spec, steps)
-        action = policy.sample(seed_ph)
-        log_prob = policy.log_prob(action)
-        return PPOActingGraph(action, log_prob, value, policy.mode(), state)
-
-    def build_greedy(
-        self, spec: EnvironmentSpec, observation_ph: Nest, core_ph: Nest = ()
-    ) -> tuple[Nest, dict[str, tf.Tensor]]:
-        """The most probable actions `[N, ...]` as the environment takes them, and the
-        values `[N]`; the same parameters as the acting graph's.
-
-        With a recurrent core also its states behind the step, named
-        "core_state/<path>".
-        """
-        self._check_state(core_ph)
-        steps = _Steps(observation_ph, None, core_ph, 1)
-        policy, value, state, _ = self._outputs(spec, steps)
-        factory = self.distribution(spec.action)
-        names = leaf_names("core_state", self.core_spec)
-        states = dict(zip(names, leaves(state), strict=True))
-        action = factory.to_environment_graph(policy.mode())
-        return action, {"value": value, **states}
-
     def build_learning(
         self,
         spec: EnvironmentSpec,
@@ -205,47 +140,21 @@ class PPOModel:
         float32 `[]`.
         """
         length = self.core.unroll_length if self.core else 1
-        steps = _Steps(batch.observation, batch.reset, batch.core_state, length)
-        policy, value, _, normaliser = self._outputs(spec, steps)
-        metrics = self._losses(policy, value, batch, clip)
+        steps = Steps(batch.observation, batch.reset, batch.core_state, length)
+        outputs = self._outputs(spec, steps)
+        policy = self._policy(spec, outputs.parameters)
+        metrics = self._losses(policy, outputs.value, batch, clip)
         with tf.variable_scope("learning"):
             train_op, norm, slots = self._train(metrics["loss"], learning_rate)
-        parameters = [v for own in normaliser for v in own[1:]]
+        parameters = [v for own in outputs.normaliser for v in own[1:]]
         parameters += tf.global_variables("network/")
         return PPOLearningGraph(
             train_op,
             {**metrics, "gradient_norm": norm},
             parameters,
-            normaliser,
+            outputs.normaliser,
             variables=[*parameters, *slots],
         )
-
-    def _check_state(self, core_ph: Nest) -> None:
-        if (self.core is None) != (core_ph == ()):
-            raise ValueError(f"core is {self.core}, but its state {core_ph}")
-
-    def _outputs(
-        self, spec: EnvironmentSpec, steps: _Steps
-    ) -> tuple[Distribution, tf.Tensor, Nest, list[NormaliserVariables]]:
-        """The policy, values [B], the last core state, and the statistics, whose
-        variables come first."""
-        normaliser: list[NormaliserVariables] = []
-        observation, state = steps.observation, steps.core_state
-        if self._normalise_observations:
-            observation, normaliser = normalised(spec.observation, observation)
-        factory = self.distribution(spec.action)
-        with tf.variable_scope("network", reuse=tf.AUTO_REUSE):
-            size = factory.num_parameters
-            if self.core is None:
-                outputs, value = self._network(spec, observation, size)
-            else:
-                reset = steps.reset
-                if reset is None:  # acting, where the state was cleared already
-                    reset = tf.zeros_like(state[0][:, 0], tf.bool)
-                outputs, value, state = self.core.network(
-                    spec, observation, reset, state, steps.num_steps, size
-                )
-            return factory(outputs), value, state, normaliser
 
     def _losses(
         self,

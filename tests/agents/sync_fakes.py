@@ -111,16 +111,26 @@ class FakeTask:
         pass
 
 
+class FakeStore:
+    """A part of which the first byte is the version."""
+
+    def write_others(self, version, parameters):
+        return np.array([version, *parameters], np.int64)
+
+    def close(self):
+        pass
+
+
 class FakeBoard:
     """Writes down plans and wake-ups, in their order, into `log`."""
 
     def __init__(self):
         self.log, self.plans = [], []
 
-    def write(self, plan, wake=()):
+    def write(self, plan, part, actors=(), memories=()):
         self.plans.append(plan)
-        self.log.append(("plan", plan.round))
-        self.log += [("wake", task) for task in wake]
+        self.log += [("parameters", int(part[0])), ("plan", plan.round)]
+        self.log += [("wake", task) for task in (*actors, *memories)]
 
     def close(self):
         pass

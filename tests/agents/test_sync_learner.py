@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from sync_fakes import RECORD, FakeBoard, FakeTask, message
+from sync_fakes import RECORD, FakeBoard, FakeStore, FakeTask, message
 
 from distrl.agents import sync_learner
 from distrl.agents.settings import Learning
@@ -42,12 +42,10 @@ class Rig:
         )
         self.learner = Learner(task, None, None, session, Learning())
         self.learner.trained, self.learner.log = [], self.log
-        self.learner._publisher = SimpleNamespace(
-            publish=lambda version, data: self.log.append(("publish", version)),
-            flush=lambda timeout: self.log.append(("flush",)) or True,
-        )
+        self.learner.store = FakeStore()
         self.learner.open_channels()
         (self.channel,) = task.receivers
+        self.learner._publish = self.learner.open_publication()
         self.learner.publish()  # as `join` does
 
     def step(self, *messages):
@@ -73,7 +71,7 @@ class Rig:
 def make(monkeypatch, tmp_path):
     def made(**task):
         board = FakeBoard()
-        monkeypatch.setattr(sync_learner, "round_board", lambda task: board)
+        monkeypatch.setattr(sync_learner, "round_board", lambda task, store: board)
         rig = Rig(FakeTask("learner", tmp_path, **task), board)
         rig.task.sees(**ALL)
         return rig
@@ -84,16 +82,20 @@ def make(monkeypatch, tmp_path):
 def test_a_round_is_planned_before_anybody_is_woken(make):
     rig = make()
     rig.step()
-    assert rig.log[:3] == [("publish", 0), ("flush",), ("plan", 0)]
-    assert sorted(rig.log[3:]) == [("wake", name.replace("_", "/")) for name in ALL]
+    assert rig.log[:2] == [("parameters", 0), ("plan", 0)]
+    assert sorted(rig.log[2:]) == [("wake", name.replace("_", "/")) for name in ALL]
     assert rig.plan.version == 0 and not rig.plan.last
     assert rig.plan.shares == {0: Share(100, 0), 1: Share(101, 1)}
 
 
-def test_parameters_that_no_ps_takes_are_an_error(make):
+def test_a_learner_that_was_replaced_plans_nothing(make):
     rig = make()
-    rig.learner._publisher.flush = lambda timeout: False
-    with pytest.raises(PeerUnreachable, match="version 0"):
+
+    def fenced():
+        raise PeerUnreachable("replaced")
+
+    rig.task.heartbeat.check = fenced
+    with pytest.raises(PeerUnreachable, match="replaced"):
         rig.step()
     assert rig.board.plans == []
 
@@ -131,12 +133,6 @@ def test_without_actors_there_is_no_round(make):
     assert rig.board.plans == []
 
 
-def test_a_member_that_was_replaced_in_between_is_not_woken(make):
-    rig = make()
-    assert not rig.learner._reachable(Producer("actor", 0, 99))
-    assert rig.learner._reachable(Producer("actor", 0, 100))
-
-
 def test_a_whole_round_is_trained_on_once_in_the_order_of_memories(make):
     rig = make()
     rig.step()
@@ -145,8 +141,8 @@ def test_a_whole_round_is_trained_on_once_in_the_order_of_memories(make):
     rig.step(message(memory(0), 3, round=0))
     assert rig.learner.trained == [[0, 1]] and rig.count("trained") == 7
     rig.step()
-    after = [entry for entry in rig.log if entry[0] in ("train", "publish", "plan")]
-    assert after[2:] == [("train", 0), ("publish", 1), ("plan", 1)]
+    after = [entry for entry in rig.log if entry[0] in ("train", "parameters", "plan")]
+    assert after[2:] == [("train", 0), ("parameters", 1), ("plan", 1)]
     assert rig.plan.version == 1
     assert rig.count("stale_rows") == 0 and rig.count("rounds") == 2
 
@@ -238,7 +234,7 @@ def test_the_farewell_gives_up_a_round_that_does_not_end(make):
 
 def test_the_farewell_before_the_first_round(make):
     rig = make()
-    rig.learner._publisher = None  # the run never ran
+    rig.learner._newest = -1, np.zeros(0)  # the run never ran
     rig.learner.drain()
     assert rig.plan.last and rig.numbers() == [0]
     assert ("wake", "memory/1") in rig.log

@@ -14,9 +14,9 @@ from distrl.lifecycle.round_plan import RoundPlan, Share
 _numbers = itertools.count(0xABC)
 
 
-def start_ps() -> Address:
-    """ps 0; its server ends with the process."""
-    address = Address("ps", 0, f"127.0.0.1:{portpicker.pick_unused_port()}")
+def start_ps(index: int = 0) -> Address:
+    """A ps; its server ends with the process."""
+    address = Address("ps", index, f"127.0.0.1:{portpicker.pick_unused_port()}")
     sessions.start_server(address.job, address.index, address.host)
     return address
 
@@ -24,19 +24,22 @@ def start_ps() -> Address:
 class RunOnPs:
     """The plans and parameters of one run; whatever is opened here is closed."""
 
-    def __init__(self, address: Address):
+    def __init__(self, address: Address, *others: Address):
         self.address, self.run_id = address, f"{next(_numbers):x}"
+        self.addresses = [address, *others]
+        self.parameters = f"parameters/{self.run_id}"
         self._opened: list = []
 
     def board(self) -> RoundBoard:
-        return self._keep(RoundBoard(self.run_id, self.address))
+        return self._keep(RoundBoard(self.run_id, self.address, self.parameters))
 
     def reader(self, task: str = "actor/0") -> RoundReader:
         return self._keep(RoundReader(self.run_id, self.address, task))
 
     def store(self) -> ParameterStore:
-        name, run = f"parameters/{self.run_id}", int(self.run_id, 16)
-        return self._keep(ParameterStore(name, [self.address], run))
+        return self._keep(
+            ParameterStore(self.parameters, self.addresses, int(self.run_id, 16))
+        )
 
     def _keep(self, made):
         self._opened.append(made)

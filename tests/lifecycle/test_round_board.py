@@ -3,9 +3,10 @@
 import threading
 import time
 
+import numpy as np
 import portpicker
 import pytest
-from round_parts import RunOnPs, plan, start_ps
+from round_parts import RunOnPs, parameters, plan, start_ps
 
 from distrl.cluster.channel import Address
 from distrl.core.errors import PeerUnreachable
@@ -14,6 +15,7 @@ from distrl.lifecycle.round_plan import Share
 
 pytestmark = pytest.mark.timeout(60)
 
+PART = np.array([7, 8, 9], np.uint8)
 SHARES = {2: Share(time.time_ns(), 0), 0: Share(7, 1)}
 
 
@@ -37,22 +39,32 @@ def test_everybody_reads_the_newest_plan(run):
     writer, readers = run.board(), [run.reader(), run.reader("memory/1")]
     for number in (0, 1, 5):
         written = plan(number, version=10 + number, shares=SHARES)
-        writer.write(written)
+        writer.write(written, PART)
         assert [reader.read() for reader in readers] == [written, written]
+
+
+def test_parameters_stand_where_a_store_finds_them(run):
+    store, board = run.store(), run.board()
+    for version in (3, 4):
+        part = store.write_others(version, parameters(version))
+        board.write(plan(version, version), part)
+        found = run.store().read()
+        assert found[0] == run.store().version() == version
+        np.testing.assert_array_equal(found[1], parameters(version))
 
 
 def test_numbers_do_not_go_back(run):
     board = run.board()
-    board.write(plan(3))
+    board.write(plan(3), PART)
     for number in (2, 3):
         with pytest.raises(ValueError, match=f"round {number} after round 3"):
-            board.write(plan(number))
+            board.write(plan(number), PART)
     assert run.reader().read().round == 3
 
 
 def test_runs_do_not_meet(run, ps):
     other = RunOnPs(ps)
-    run.board().write(plan(4), ["actor/0"])
+    run.board().write(plan(4), PART, ["actor/0"])
     reader = other.reader()
     assert reader.read() is None and reader.wait(0.2) is None
     other.close()
@@ -60,21 +72,22 @@ def test_runs_do_not_meet(run, ps):
 
 def test_a_token_brings_the_plan_to_whom_it_is_for(run):
     board = run.board()
-    board.write(plan(4, shares=SHARES), ["actor/1", "memory/0"])
+    board.write(plan(4, shares=SHARES), PART, ["actor/1"], ["memory/0"])
     assert run.reader("actor/0").wait(0.2) is None
-    for task in ("actor/1", "memory/0"):
+    for task, part in (("actor/1", [7, 8, 9]), ("memory/0", [])):
         reader = run.reader(task)
-        assert reader.wait(5.0) == plan(4, shares=SHARES)
+        token = reader.wait(5.0)
+        assert token.plan == plan(4, shares=SHARES) and token.part.tolist() == part
         assert reader.wait(0.1) is None
-    board.write(plan(5), ["actor/0"])  # one that the board has not woken before
-    assert run.reader("actor/0").wait(5.0) == plan(5)
+    board.write(plan(5), PART, ["actor/0"])  # one that the board has not woken before
+    assert run.reader("actor/0").wait(5.0).plan == plan(5)
 
 
 def test_the_plan_stands_when_its_token_comes(run):
     board, reader = run.board(), run.reader()
     for number in range(20):
-        board.write(plan(number), ["actor/0"])
-        assert reader.wait(5.0).round == reader.read().round == number
+        board.write(plan(number), PART, ["actor/0"])
+        assert reader.wait(5.0).plan.round == reader.read().round == number
 
 
 def test_a_token_ends_a_wait(run):
@@ -83,9 +96,9 @@ def test_a_token_ends_a_wait(run):
     found = []
     thread = threading.Thread(target=lambda: found.append(reader.wait(20.0)))
     thread.start()
-    board.write(plan(0), ["actor/0"])
+    board.write(plan(0), PART, ["actor/0"])
     thread.join(15.0)
-    assert found == [plan(0)]
+    assert found[0].plan == plan(0)
 
 
 def test_a_wait_without_news_ends_in_time(run):
@@ -99,7 +112,7 @@ def test_a_wait_without_news_ends_in_time(run):
 def test_writing_never_waits_and_little_is_kept(run):
     board, began = run.board(), time.monotonic()
     for number in range(20):
-        board.write(plan(number), ["actor/0"])
+        board.write(plan(number), PART, ["actor/0"])
     assert time.monotonic() - began < 5.0
     reader, kept = run.reader(), 0
     while reader.wait(0.3) is not None:
@@ -111,10 +124,14 @@ def test_writing_never_waits_and_little_is_kept(run):
 def test_nobody_there():
     address = Address("ps", 0, f"127.0.0.1:{portpicker.pick_unused_port()}")
     board, reader = (
-        RoundBoard("1", address, timeout=2.0),
+        RoundBoard("1", address, "parameters", timeout=2.0),
         RoundReader("1", address, "actor/0", timeout=2.0),
     )
-    for call in (lambda: board.write(plan(0)), reader.read, lambda: reader.wait(1.0)):
+    for call in (
+        lambda: board.write(plan(0), PART),
+        reader.read,
+        lambda: reader.wait(1.0),
+    ):
         began = time.monotonic()
         with pytest.raises(PeerUnreachable, match=address.host):
             call()
@@ -123,9 +140,9 @@ def test_nobody_there():
 
 def test_a_closed_end_opens_again(run):
     board, reader = run.board(), run.reader()
-    board.write(plan(0), ["actor/0"])
+    board.write(plan(0), PART, ["actor/0"])
     board.close()
     reader.close()
-    board.write(plan(1))
-    assert reader.wait(5.0).round == 0
+    board.write(plan(1), PART)
+    assert reader.wait(5.0).plan.round == 0
     assert reader.read().round == 1

@@ -25,8 +25,8 @@ def ps():
 class Rig:
     """A learner's side, written by hand, and followers."""
 
-    def __init__(self, ps):
-        self.run = RunOnPs(ps)
+    def __init__(self, *ps):
+        self.run = RunOnPs(*ps)
         self.board, self.store = self.run.board(), self.run.store()
         self.news = threading.Event()
         self._followers = []
@@ -42,8 +42,13 @@ class Rig:
         return follower
 
     def put_up(self, round, version, wake=True, **more):
-        self.store.write(version, parameters(version))
-        self.board.write(plan(round, version, **more), [TASK] if wake else [])
+        part = self.store.write_others(version, parameters(version))
+        self.board.write(plan(round, version, **more), part, [TASK] if wake else [])
+
+    def plan_alone(self, plan, *wake):
+        """One whose parameters are not the ones that stand there."""
+        part = self.run.store().write_others(0, parameters(0))
+        self.board.write(plan, part, wake)
 
     def next(self, follower, timeout=10.0):
         """The next round, of which it was told."""
@@ -79,6 +84,17 @@ def test_a_plan_comes_with_the_parameters_of_its_version(rig):
         assert follower.take() is None
 
 
+def test_the_parts_of_other_ps_are_read(ps):
+    rig = Rig(ps, start_ps(1))
+    follower = rig.follow()
+    for round in range(3):
+        rig.put_up(round, round + 5)
+        found = rig.next(follower)
+        assert found.plan.round == round
+        np.testing.assert_array_equal(found.parameters, parameters(round + 5))
+    rig.close()
+
+
 def test_a_plan_that_was_there_before_is_found(rig):
     rig.put_up(3, 3, wake=False)
     assert rig.next(rig.follow()).plan.round == 3
@@ -86,14 +102,13 @@ def test_a_plan_that_was_there_before_is_found(rig):
 
 def test_a_memory_needs_no_parameters(rig):
     follower = rig.follow(store=False)
-    rig.board.write(plan(0, 12))
+    rig.plan_alone(plan(0, 12))
     found = rig.next(follower)
     assert found.plan == plan(0, 12) and found.parameters is None
 
 
 def test_a_round_whose_parameters_have_been_replaced_is_over(rig):
-    rig.store.write(5, parameters(5))
-    rig.board.write(plan(2, 4), [TASK])
+    rig.plan_alone(plan(2, 4), TASK)
     follower = rig.follow()
     rig.nothing_comes(follower)
     rig.put_up(3, 5)
@@ -103,8 +118,7 @@ def test_a_round_whose_parameters_have_been_replaced_is_over(rig):
 
 
 def test_a_round_whose_parameters_are_not_there_yet_is_not_begun(rig):
-    rig.store.write(3, parameters(3))
-    rig.board.write(plan(2, 4))
+    rig.plan_alone(plan(2, 4))
     follower = rig.follow()
     rig.nothing_comes(follower, 0.7)
     rig.store.write(4, parameters(4))
@@ -139,7 +153,7 @@ def test_repeated_tokens_deliver_once(rig):
     assert rig.next(follower).plan.round == 0
     for _ in range(5):
         rig.board._written = -1
-        rig.board.write(plan(0, 0), [TASK])
+        rig.put_up(0, 0)
     rig.nothing_comes(follower)
 
 
@@ -158,7 +172,7 @@ def test_of_missed_rounds_only_the_newest_counts(rig):
 
 def test_the_last_plan_needs_no_parameters(rig):
     follower = rig.follow()
-    rig.board.write(plan(0, 7, last=True))
+    rig.plan_alone(plan(0, 7, last=True), TASK)
     found = rig.next(follower)
     assert found.plan.last and found.parameters is None
 
@@ -190,7 +204,7 @@ def test_a_short_silence_is_not(rig):
 
     reader.read = fails_twice
     follower = RoundFollower(reader, None, 20.0, rig.news.set)
-    rig.board.write(plan(0, 0))
+    rig.plan_alone(plan(0, 0))
     assert rig.next(follower).plan.round == 0
     follower.stop(5.0)
 
@@ -198,7 +212,7 @@ def test_a_short_silence_is_not(rig):
 def test_what_was_taken_before_the_end_is_still_there(rig):
     """An error does not hide a round that has arrived."""
     follower = rig.follow(store=False)
-    rig.board.write(plan(0, 0))
+    rig.plan_alone(plan(0, 0))
     assert rig.news.wait(10.0)
     follower.stop(5.0)
     assert follower.take().plan.round == 0
