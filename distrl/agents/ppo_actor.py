@@ -9,11 +9,9 @@ import numpy as np
 
 from distrl.agents.episode_counts import EpisodeCounts
 from distrl.agents.greedy_evaluation import GreedyEvaluation
+from distrl.agents.policy_streams import FlatSampler, PolicyStreams
 from distrl.agents.settings import Rounds
-from distrl.checkpoints.parameters import unflatten_parameters
-from distrl.checkpoints.policy_sampler import PolicySampler
 from distrl.core import seeds
-from distrl.core.core_states import CoreStates
 from distrl.core.nests import map_nest
 from distrl.core.records import RolloutRows, rollout_rows_spec
 from distrl.core.rollouts import Shares, share_of
@@ -24,17 +22,6 @@ from distrl.losses.returns import step_mask
 from distrl.models.ppo import PPOModel
 
 _SLOTS = 4096  # environments of a run, in the numbers of their streams
-
-
-class FlatSampler(PolicySampler):
-    """A sampler that takes parameters as they travel."""
-
-    version = -1
-
-    def load_flat(self, version: int, parameters: np.ndarray) -> None:
-        """uint8 bytes. Raises ValueError when they do not fit the acting graph."""
-        self.load(unflatten_parameters(parameters, self.parameter_specs))
-        self.version = version
 
 
 class PPOActor:
@@ -48,23 +35,13 @@ class PPOActor:
         model: PPOModel,
         rounds: Rounds,
     ):
-        self._task, self._groups, self._rounds = task, groups, rounds
+        self._task, self._rounds = task, rounds
         self._spec: EnvironmentSpec = groups[0].spec
         self._sampler = FlatSampler(model, self._spec)
-        ends = np.cumsum([group.num_envs for group in groups])
-        self._slots = [
-            slice(int(end) - group.num_envs, int(end))
-            for end, group in zip(ends, groups, strict=True)
-        ]
-        self._num_envs = int(ends[-1])
         sequence = seeds.seed_sequence(task.run.seed, "actor", task.index)
-        self._random = np.random.default_rng(sequence)
-        self._streams = stream_numbers(task, self._num_envs)
-        # Which observations are the last ones of an episode.
-        self._is_last = np.zeros(self._num_envs, bool)
-        self._states = CoreStates(model.core_spec, self._num_envs)
+        self._streams = PolicyStreams(groups, self._sampler, sequence)
+        self._names = stream_numbers(task, self._streams.num_streams)
         self._unroll_length = model.core.unroll_length if model.core else 1
-        self._observations = [group.reset()[0] for group in groups]
         self._parameters = np.zeros(0, np.uint8)
         self._evaluation: GreedyEvaluation | None = None
         if evaluation is not None:
@@ -94,9 +71,8 @@ class PPOActor:
             self._task.heartbeat.progress += 1
             self._step(rollout, step)
         self._see(rollout, steps)
-        for observation, slots in zip(self._observations, self._slots, strict=True):
-            state = self._states.of(slots)
-            rollout.value[steps, slots] = self._sampler.value(observation, state)
+        for slots, value in self._streams.values():
+            rollout.value[steps, slots] = value
         mask = step_mask(rollout.terminated, rollout.truncated, rollout.first_is_last)
         rows = int(np.count_nonzero(mask))
         self._counts.count_cpu()
@@ -104,41 +80,32 @@ class PPOActor:
         return share_of(self._task.index, rollout, rows, secs), rows
 
     def _step(self, rollout: RolloutRows, step: int) -> None:
-        """Starts a step of each group, then takes them; fills row `step`."""
+        """Steps all environments once; fills row `step`."""
         self._see(rollout, step)
         unroll, within = divmod(step, self._unroll_length)
         if not within:
-            _fill(rollout.core_state, unroll, slice(None), self._states.now)
-        for index, group in enumerate(self._groups):
-            slots, pair = self._slots[index], self._random.integers(0, 1 << 31, 2)
-            state = self._states.of(slots)
-            acted = self._sampler.act(self._observations[index], pair, state)
-            self._states.keep(acted.core_state, slots)
-            group.step_async(self._sampler.to_environment(acted.raw_action))
-            _fill(rollout.raw_action, step, slots, acted.raw_action)
-            rollout.behaviour_log_prob[step, slots] = acted.log_prob
-            rollout.value[step, slots] = acted.value
-        for index, group in enumerate(self._groups):
-            slots, stepped = self._slots[index], group.step_wait()
-            self._observations[index] = stepped.observation
+            _fill(rollout.core_state, unroll, slice(None), self._streams.states.now)
+        for slots, _, _, sampled in self._streams.act():
+            _fill(rollout.raw_action, step, slots, sampled.raw_action)
+            rollout.behaviour_log_prob[step, slots] = sampled.log_prob
+            rollout.value[step, slots] = sampled.value
+        for slots, stepped in self._streams.wait():
             rollout.reward[step, slots] = stepped.reward
             rollout.terminated[step, slots] = stepped.terminated
             rollout.truncated[step, slots] = stepped.truncated
             self._counts.add(stepped.info)
-        # The row behind an end still belongs to its episode, the next one does not.
-        self._states.clear(self._is_last)
-        ended = rollout.terminated[step] | rollout.truncated[step]
-        self._is_last = ended & ~self._is_last
 
     def _see(self, rollout: RolloutRows, step: int) -> None:
-        for observation, slots in zip(self._observations, self._slots, strict=True):
+        streams = self._streams
+        for slots, observation in zip(streams.slots, streams.observations, strict=True):
             _fill(rollout.observation, step, slots, observation)
 
     def _new_rollout(self, steps: int) -> RolloutRows:
         """Arrays to be filled: they are shipped, so new ones for each round."""
         core_spec = self._sampler.core_spec
         spec = rollout_rows_spec(self._spec, self._sampler.raw_spec, core_spec)
-        number, unrolls = self._num_envs, steps // self._unroll_length
+        number = self._streams.num_streams
+        unrolls = steps // self._unroll_length
         longer = map_nest(lambda leaf: leaf.zeros(steps + 1, number), spec)
         states = map_nest(lambda leaf: leaf.zeros(unrolls, number), core_spec)
         rollout: RolloutRows = map_nest(lambda leaf: leaf.zeros(steps, number), spec)
@@ -146,8 +113,8 @@ class PPOActor:
             observation=longer.observation,
             value=longer.value,
             core_state=states,
-            first_is_last=self._is_last,
-            stream=self._streams,
+            first_is_last=self._streams.is_last,
+            stream=self._names,
         )
 
     def idle(self) -> bool:
