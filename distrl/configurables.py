@@ -19,8 +19,16 @@ from gymnasium.wrappers import TimeLimit
 from distrl.agents.actor_learner_agent import ActorLearnerAgent
 from distrl.agents.apex_agent import ApexAgent
 from distrl.agents.es_agent import ESAgent
+from distrl.agents.impala_agent import ImpalaAgent
 from distrl.agents.ppo_agent import PPOAgent
-from distrl.agents.settings import Acting, Learning, Replay, Rounds
+from distrl.agents.settings import (
+    Acting,
+    Learning,
+    Replay,
+    Rounds,
+    UnrollBatches,
+    Unrolls,
+)
 from distrl.core.child_process import ChildLimits
 from distrl.core.errors import ConfigError
 from distrl.core.schedules import constant, linear
@@ -30,6 +38,7 @@ from distrl.environments.envpool_vector_environment import EnvPoolVectorEnvironm
 from distrl.environments.episode_log import EpisodeLog
 from distrl.environments.frame_stack import FrameStack
 from distrl.environments.gymnasium_environments import gymnasium_environment
+from distrl.environments.memory_task import CueTask
 from distrl.environments.native_vector_environment import NativeVectorEnvironment
 from distrl.environments.observation_normaliser import ObservationNormaliser
 from distrl.environments.restarts import RestartPolicy
@@ -42,6 +51,7 @@ from distrl.environments.slot_records import SlotSettings
 from distrl.environments.video_recorder import VideoRecorder
 from distrl.environments.wrapped import wrapped
 from distrl.learners.evolution_session import ESSettings
+from distrl.learners.impala_session import ImpalaSettings
 from distrl.learners.sync_samples import PPOSettings
 from distrl.lifecycle.settings import Run, StopConditions, Timeouts
 from distrl.memories.prioritized import PrioritizedMemory
@@ -49,6 +59,9 @@ from distrl.memories.uniform import UniformMemory
 from distrl.models.ddpg import DDPGModel
 from distrl.models.dqn import DQNModel
 from distrl.models.es import ESModel
+from distrl.models.gradient_optimizers import adam, rmsprop
+from distrl.models.impala import ImpalaModel
+from distrl.models.popart import PopArt
 from distrl.models.ppo import PPOModel
 from distrl.models.recurrent_core import RecurrentCore
 from distrl.networks.deterministic import critic_network, deterministic_policy_network
@@ -79,6 +92,8 @@ for _part in (
     *(policy_value_network, action_distribution, orthogonal_mlp),
     *(RecurrentCore, recurrent_policy_value_network),
     *(ESAgent, ESSettings, ESModel),
+    *(ImpalaAgent, Unrolls, UnrollBatches, ImpalaSettings, ImpalaModel),
+    *(rmsprop, adam, PopArt),
     # the run
     *(Run, StopConditions, Timeouts),
     # models and networks
@@ -115,7 +130,7 @@ def _factory_maker(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 for _function in (
-    *(gymnasium_environment, atari_environment),
+    *(gymnasium_environment, atari_environment, CueTask),
     # wrappers of single environments, of vector environments, and their use
     *(ActionRepeat, TimeLimit),
     *(FrameStack, ObservationNormaliser, RewardClip, RewardSign),
@@ -148,6 +163,15 @@ ESAgent.model = @ESModel()
 ESAgent.rounds = @Rounds()
 ESAgent.evolution = @ESSettings()
 ESAgent.learning = @Learning()
+ImpalaAgent.environment_factory = @SerialVectorEnvironment
+ImpalaAgent.model = @ImpalaModel()
+ImpalaAgent.unrolls = @Unrolls()
+ImpalaAgent.batches = @UnrollBatches()
+ImpalaAgent.training = @ImpalaSettings()
+ImpalaAgent.learning = @Learning()
+ImpalaModel.network = @policy_value_network
+ImpalaModel.distribution = @action_distribution
+ImpalaModel.gradient_optimizer = @rmsprop
 PPOModel.network = @policy_value_network
 PPOModel.distribution = @action_distribution
 policy_value_network.torso = @orthogonal_mlp

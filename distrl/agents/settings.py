@@ -113,6 +113,35 @@ class Rounds:
 
 
 @dataclasses.dataclass(frozen=True)
+class Unrolls:
+    """How the actors of IMPALA act and ship."""
+
+    unroll_length: int = 20  # actor steps
+    pull_period_secs: float = 0.05  # between looks for newer parameters
+    evaluation_period_secs: float = 10.0  # between greedy evaluations by actor 0
+    evaluation_episodes: int = 20
+
+    def __post_init__(self) -> None:
+        _check_positive(self, ("unroll_length", "pull_period_secs"))
+        _check_positive(self, ("evaluation_period_secs", "evaluation_episodes"))
+
+
+@dataclasses.dataclass(frozen=True)
+class UnrollBatches:
+    """How a memory of IMPALA serves; see `memories.TrajectoryMemory`."""
+
+    batch_size: int = 25  # unrolls of one learner step
+    batches_per_message: int = 1
+    max_waiting: int = 2  # messages a memory keeps; then it takes in no more
+    replay_capacity: int = 0  # unrolls of each memory
+    replay_proportion: float = 0.0  # replayed unrolls for each fresh one
+    max_reuse: int | None = None  # of a stored unroll
+
+    def __post_init__(self) -> None:
+        _check_positive(self, ("batch_size", "batches_per_message", "max_waiting"))
+
+
+@dataclasses.dataclass(frozen=True)
 class Learning:
     """How often the learner does what is not training."""
 

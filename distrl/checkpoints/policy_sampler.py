@@ -39,8 +39,8 @@ class SamplingModel(Protocol):
         seed_ph: tf.Tensor,
         core_ph: Nest,
     ) -> Any:
-        """`raw_action`, `log_prob`, `value`, `mode`, `core_state`; all variables are
-        parameters."""
+        """`raw_action`, `log_prob`, `value`, `behaviour`, `mode`, `core_state`; all
+        variables are parameters."""
 
 
 class SampledActions(NamedTuple):
@@ -49,6 +49,7 @@ class SampledActions(NamedTuple):
     raw_action: Nest  # [N, ...]
     log_prob: np.ndarray  # float32 [N]
     value: np.ndarray  # float32 [N]
+    behaviour: np.ndarray  # float32 [N, P], parameters of the distribution
     core_state: Nest = ()  # [N, ...], behind the step
 
 
@@ -88,7 +89,7 @@ class PolicySampler:
         session.run(init_op)
         feeds = [*leaves(observation_ph), *leaves(core_ph)]
         raw, state = leaves(acting.raw_action), leaves(acting.core_state)
-        sampled = [acting.log_prob, acting.value, *raw, *state]
+        sampled = [acting.log_prob, acting.value, acting.behaviour, *raw, *state]
         self._act = local_callable(session, sampled, [*feeds, seed_ph])
         self._value = local_callable(session, [acting.value], feeds)
         self._mode = local_callable(session, [*leaves(acting.mode), *state], feeds)
@@ -116,9 +117,9 @@ class PolicySampler:
         """
         pair = np.asarray(seed, np.int32)
         feeds = self._feeds(observation, core_state)
-        log_prob, value, *rest = self._act(*feeds, pair)
+        log_prob, value, behaviour, *rest = self._act(*feeds, pair)
         raw, state = self._split(rest)
-        return SampledActions(raw, log_prob, value, state)
+        return SampledActions(raw, log_prob, value, behaviour, state)
 
     def value(self, observation: Nest, core_state: Nest = ()) -> np.ndarray:
         """float32 `[N]`."""

@@ -158,7 +158,7 @@ class PolicyModel:
                 parameters, value, state = self.core.network(
                     spec, observation, reset, state, steps.num_steps, size
                 )
-            value = self._in_units_of_reward(value)
+        value = self._in_units_of_reward(value)
         return Outputs(parameters, value, state, normaliser)
 
     def _in_units_of_reward(self, value: tf.Tensor) -> tf.Tensor:

@@ -1,0 +1,114 @@
+"""IMPALA (Espeholt et al. 2018, https://arxiv.org/abs/1802.01561)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from distrl.agents.actor_learner_agent import EnvironmentFactory
+from distrl.agents.async_agent import AsyncAgent
+from distrl.agents.impala_actor import ImpalaActor
+from distrl.agents.impala_learner import ImpalaLearner
+from distrl.agents.impala_memory import ImpalaMemory, unrolls_channel
+from distrl.agents.settings import Learning, UnrollBatches, Unrolls
+from distrl.checkpoints.policy import GreedyPolicy
+from distrl.cluster.proxy_sender import ProxySender, SenderSettings
+from distrl.core import seeds
+from distrl.core.errors import ConfigError
+from distrl.core.specs import EnvironmentSpec
+from distrl.core.trajectories import Trajectories
+from distrl.environments.vector_environment import VectorEnvironment
+from distrl.learners.impala_session import ImpalaSettings
+from distrl.lifecycle.task import Task
+from distrl.memories.trajectory_memory import TrajectoryMemory
+from distrl.models.impala import ImpalaModel
+
+
+class ImpalaAgent(AsyncAgent):
+    """Actors ship unrolls under whatever parameters are newest, the learner corrects
+    for their age by V-trace.
+
+    Memories join the unrolls of all actors to batches of exactly one size and may mix
+    in replayed ones. A row of the ledger is an unroll.
+    """
+
+    def __init__(
+        self,
+        environment_factory: EnvironmentFactory,
+        model: ImpalaModel,
+        num_envs: int = 8,
+        unrolls: Unrolls = Unrolls(),
+        batches: UnrollBatches = UnrollBatches(),
+        training: ImpalaSettings = ImpalaSettings(),
+        learning: Learning = Learning(),
+        num_groups: int = 1,
+    ):
+        super().__init__(environment_factory, num_envs, num_groups)
+        self.model, self.unrolls, self.batches = model, unrolls, batches
+        self.training, self.learning = training, learning
+
+    def check(self, spec: EnvironmentSpec, task: Task) -> None:
+        """Raises ConfigError for actions without a distribution, for a replay that
+        could not serve, and for fewer unrolls than devices."""
+        self._spec(spec)
+        try:
+            self._make_memory(spec, task)
+        except ValueError as error:
+            raise ConfigError(f"UnrollBatches: {error}") from error
+        size, number = self.batches.batch_size, len(self.training.devices)
+        if size < number:
+            raise ConfigError(
+                f"UnrollBatches.batch_size {size} is less than the {number} devices "
+                "of ImpalaSettings"
+            )
+
+    def _spec(self, spec: EnvironmentSpec) -> Trajectories:
+        return self.model.trajectories_spec(spec, self.unrolls.unroll_length)
+
+    def make_policy(
+        self, spec: EnvironmentSpec, parameters: Mapping[str, np.ndarray]
+    ) -> GreedyPolicy:
+        return GreedyPolicy(self.model, spec, parameters)
+
+    def make_actor(
+        self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]
+    ) -> ImpalaActor:
+        evaluation = self.make_evaluation(task, self.unrolls.evaluation_episodes)
+        return ImpalaActor(task, groups, evaluation, self.model, self.unrolls)
+
+    def make_senders(self, task: Task, spec: EnvironmentSpec) -> list[ProxySender]:
+        settings = SenderSettings(capacity=2, max_message_bytes=0)
+        return [
+            task.sender(unrolls_channel(self._spec(spec)), address, settings)
+            for address in task.addresses("memory")
+        ]
+
+    def make_memory(self, task: Task, spec: EnvironmentSpec) -> ImpalaMemory:
+        memory = self._make_memory(spec, task)
+        return ImpalaMemory(task, self._spec(spec), memory, self.batches)
+
+    def _make_memory(self, spec: EnvironmentSpec, task: Task) -> TrajectoryMemory:
+        batches = self.batches
+        return TrajectoryMemory(
+            self._spec(spec),
+            batches.batch_size,
+            seeds.seed_sequence(task.run.seed, "memory", task.index),
+            batches.replay_capacity,
+            batches.replay_proportion,
+            batches.max_reuse,
+        )
+
+    def make_learner(self, task: Task, spec: EnvironmentSpec) -> ImpalaLearner:
+        return ImpalaLearner(
+            task,
+            spec,
+            self.model,
+            self.learning,
+            self.training,
+            self.batches,
+            self.unrolls.unroll_length,
+        )
+
+    def _pull_secs(self) -> float:
+        return self.unrolls.pull_period_secs

@@ -1,0 +1,72 @@
+"""What the learner of IMPALA does: one step a batch, whoever acted it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from distrl.agents.impala_memory import batches_channel
+from distrl.agents.learner_loop import LearnerLoop
+from distrl.agents.settings import Learning, UnrollBatches
+from distrl.core.nests import map_nest
+from distrl.core.specs import EnvironmentSpec
+from distrl.core.trajectories import Trajectories
+from distrl.learners.impala_session import ImpalaSession, ImpalaSettings
+from distrl.lifecycle.task import Task
+from distrl.models.impala import ImpalaModel
+
+
+class ImpalaLearner(LearnerLoop):
+    """The receiver's thread fetches the next message while this one is trained on."""
+
+    def __init__(
+        self,
+        task: Task,
+        spec: EnvironmentSpec,
+        model: ImpalaModel,
+        learning: Learning,
+        settings: ImpalaSettings,
+        batches: UnrollBatches,
+        unroll_length: int,
+    ):
+        self._training = session = ImpalaSession(
+            model, spec, unroll_length, task.run.seed, settings, learning.num_threads
+        )
+        super().__init__(task, spec, model, session, learning)
+        self._unrolls = model.trajectories_spec(spec, unroll_length)
+        self._batch_size = batches.batch_size
+        self._max_steps = task.run.stop.max_learner_steps
+
+    def open_channels(self) -> None:
+        self._batches = self.task.receiver(batches_channel(self._unrolls), capacity=1)
+
+    def step(self, timeout: float) -> None:
+        with self.task.timer.measure("wait"):
+            message = self._batches.get(timeout)
+        if message is None:
+            return
+        for first in range(0, message.header.rows, self._batch_size):
+            rows = slice(first, first + self._batch_size)
+            if self._may_train():
+                self._train(map_nest(lambda leaf, at=rows: leaf[at], message.record))
+        self.now_and_then()
+
+    def _may_train(self) -> bool:
+        steps = self.session.learner_steps
+        return self._max_steps is None or steps < self._max_steps
+
+    def _train(self, batch: Trajectories) -> None:
+        lag = self._version - batch.version
+        metrics = self._training.train(self._training.load(batch))
+        if not np.isfinite(metrics["loss"]):
+            raise FloatingPointError(
+                f"a loss that is not finite at learner step "
+                f"{self.session.learner_steps}: learning has diverged"
+            )
+        self.task.counters.add("trained", len(batch.first_is_last))
+        self.task.gauges.update(metrics)
+        self.task.gauges["policy_lag"] = float(lag.mean())
+        self.task.gauges["max_policy_lag"] = int(lag.max())
+        self.after_step()
+
+    def drain(self) -> None:
+        self.task.drain(self._batches, "memory", lambda message: None)
