@@ -8,6 +8,7 @@ import pytest
 from distrl import configurables
 from distrl.agents.apex_agent import ApexAgent
 from distrl.agents.es_agent import ESAgent
+from distrl.agents.impala_agent import ImpalaAgent
 from distrl.agents.ppo_agent import PPOAgent
 from distrl.core.errors import ConfigError
 from distrl.core.nests import map_nest
@@ -15,6 +16,7 @@ from distrl.core.records import ReplayBatch, Transition, replay_batch_spec
 from distrl.core.returns_of_pairs import share_of_pairs
 from distrl.core.running_moments import RunningMoments
 from distrl.learners.evolution_session import EvolutionSession
+from distrl.learners.impala_session import ImpalaSession
 from distrl.learners.learning_session import LearningSession
 from distrl.learners.policy_session import PPOSession
 
@@ -59,6 +61,8 @@ def random_values(specs, rng):
 
     def values(leaf):
         shape = (ROWS, *leaf.shape)
+        if leaf.dtype == "bool":
+            return rng.random(shape) < 0.1
         if np.issubdtype(np.dtype(leaf.dtype), np.integer):
             low = 0 if leaf.minimum is None else leaf.minimum
             high = 2 if leaf.maximum is None else leaf.maximum
@@ -113,7 +117,19 @@ def train_on_returns(agent, spec, rng):
     return before, session.parameters(), metrics
 
 
+def train_on_unrolls(agent, spec, rng):
+    length, model = agent.unrolls.unroll_length, agent.model
+    session = ImpalaSession(model, spec, length, 0, agent.training)
+    before = session.parameters()
+    batch = random_values(model.trajectories_spec(spec, length), rng)
+    metrics = session.train(session.load(batch))
+    after = session.parameters()
+    session.close()
+    return before, after, metrics
+
+
 TRAINING = {
+    ImpalaAgent: train_on_unrolls,
     ApexAgent: train_on_transitions,
     PPOAgent: train_on_rollouts,
     ESAgent: train_on_returns,

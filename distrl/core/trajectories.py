@@ -42,7 +42,14 @@ def trajectories_spec(
     """
 
     def steps(nest: Nest, number: int) -> Nest:
-        return map_nest(lambda leaf: ArraySpec((number, *leaf.shape), leaf.dtype), nest)
+        def repeated(leaf: ArraySpec) -> ArraySpec:
+            low, high = (
+                bound * number if isinstance(bound, tuple) else bound
+                for bound in (leaf.minimum, leaf.maximum)
+            )
+            return ArraySpec((number, *leaf.shape), leaf.dtype, low, high)
+
+        return map_nest(repeated, nest)
 
     flags = ArraySpec((num_steps,), "bool")
     return Trajectories(

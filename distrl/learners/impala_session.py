@@ -80,11 +80,8 @@ class ImpalaSession(GraphSession):
         self.env_steps = 0
 
     def load(self, batch: Trajectories) -> Loaded:
-        """The unrolls, split over the towers, as views. Raises ValueError for fewer
-        unrolls than towers."""
+        """The unrolls, split over the towers, as views; a tower may get none."""
         size, number = len(batch.first_is_last), self._num_towers
-        if size < number:
-            raise ValueError(f"{size} unrolls for {number} devices")
         ends = [size * tower // number for tower in range(number + 1)]
         parts = [
             map_nest(lambda leaf, at=slice(*pair): leaf[at], _graph_leaves(batch))

@@ -27,6 +27,7 @@ def ledger(view: View, wall_secs: float) -> dict[str, Any]:
         "stop_reason": view.stop_reason,
         "stop_time": view.stop_time,
         "env_steps": count("env_steps"),
+        "unfinished_steps": count("unfinished_steps"),
         "episodes": count("episodes"),
         "environment_restarts": count("environment_restarts"),
         "learner_steps": count("learner_steps"),

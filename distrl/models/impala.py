@@ -194,13 +194,12 @@ class ImpalaModel(PolicyModel):
         parameters = tf.global_variables("network/")
         with tf.variable_scope("learning"):
             train_op, norm, slots = self._train(total, learning_rate)
-            if self._popart is not None:
-                targets = zip(*[tower.target_sums for tower in towers], strict=True)
-                sums = [tf.add_n(parts) for parts in targets]
-                with tf.control_dependencies([train_op]):
-                    train_op = self._popart.build_update(
-                        tf.cast(num_rows, tf.float64), *sums
-                    )
+        if self._popart is not None:
+            targets = zip(*[tower.target_sums for tower in towers], strict=True)
+            sums = [tf.add_n(parts) for parts in targets]
+            rows = tf.cast(num_rows, tf.float64)
+            with tf.control_dependencies([train_op]):
+                train_op = self._popart.build_update(rows, *sums)
         metrics = {**metrics, "gradient_norm": norm}
         return ImpalaLearningGraph(train_op, metrics, parameters, [*parameters, *slots])
 

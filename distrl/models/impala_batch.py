@@ -25,11 +25,11 @@ class ImpalaBatch(NamedTuple):
 
 
 def time_major(trajectories: Trajectories) -> ImpalaBatch:
-    """The batch of unrolls `[U, T, ...]`, tensors in and out."""
+    """The batch of unrolls `[U, T, ...]` of tensors."""
 
     def swapped(nest: Nest) -> Nest:
         return map_nest(
-            lambda x: tf.transpose(x, [1, 0, *range(2, x.shape.rank)]), nest
+            lambda x: tf.transpose(x, [1, 0, *range(2, len(x.shape))]), nest
         )
 
     return ImpalaBatch(

@@ -1,0 +1,231 @@
+"""Whole runs of IMPALA as threads: every env step is trained on, by whoever it was."""
+
+import dataclasses
+from functools import partial
+
+import numpy as np
+import pytest
+from local_run import NUM_ENVS, TIMEOUTS, Killed, cartpole, pendulum
+
+from distrl.agents.impala_agent import ImpalaAgent
+from distrl.agents.settings import Learning, UnrollBatches, Unrolls
+from distrl.core.errors import ConfigError, RunFailed
+from distrl.core.schedules import constant
+from distrl.environments.memory_task import CueTask
+from distrl.environments.serial_vector_environment import SerialVectorEnvironment
+from distrl.learners.impala_session import ImpalaSettings
+from distrl.losses.returns import step_mask
+from distrl.models.gradient_optimizers import adam
+from distrl.models.impala import ImpalaModel
+from distrl.models.recurrent_core import RecurrentCore
+from distrl.networks.policy_value_network import (
+    orthogonal_mlp,
+    policy_value_network,
+    recurrent_policy_value_network,
+)
+
+pytestmark = pytest.mark.timeout(90)
+
+PATIENT = dataclasses.replace(TIMEOUTS, shutdown_secs=50.0)
+LENGTH, BATCH = 5, 6
+
+
+class WatchedAgent(ImpalaAgent):
+    """Keeps what its memories took in and what its learner trained on."""
+
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        self.stored, self.trained = [], []
+
+    def make_memory(self, task, spec):
+        memory = super().make_memory(task, spec)
+        store = memory.store
+
+        def kept(message):
+            self.stored.append((message.header, message.record))
+            store(message)
+
+        memory.store = kept
+        return memory
+
+    def make_learner(self, task, spec):
+        loop = super().make_learner(task, spec)
+        train = loop._train
+
+        def kept(batch):
+            train(batch)
+            self.trained.append((batch, dict(task.gauges)))
+
+        loop._train = kept
+        return loop
+
+
+def make_agent(environment=cartpole, core=None, num_groups=1, rate=0.001, **batches):
+    """Everything small: unrolls of 5, batches of 6, and no evaluation."""
+    torso = partial(orthogonal_mlp, hidden_sizes=(16,))
+    model = ImpalaModel(
+        partial(policy_value_network, torso=torso),
+        core=core,
+        loss_reduction="mean",
+        gradient_optimizer=adam,
+    )
+    return WatchedAgent(
+        partial(SerialVectorEnvironment, environment),
+        model,
+        NUM_ENVS,
+        Unrolls(LENGTH, evaluation_period_secs=1e6),
+        UnrollBatches(**({"batch_size": BATCH} | batches)),
+        ImpalaSettings(constant(rate)),
+        Learning(publish_period=1),
+        num_groups,
+    )
+
+
+def env_steps_in(batch):
+    ends = batch.terminated.T, batch.truncated.T
+    return int(step_mask(*ends, batch.first_is_last).sum())
+
+
+def check_ledger(summary, agent, replayed=0):
+    """Unrolls are counted at both ends, env steps in them and in what was left."""
+    for name, counts in summary["channels"].items():
+        assert counts["lost"] == counts["duplicates"] == 0, (name, counts)
+        assert counts["sent"] == counts["received"], (name, counts)
+    rows, channels = summary["rows"], summary["channels"]
+    unrolls = sum(header.rows for header, _ in agent.stored)
+    assert rows["inserted"] == channels["experience"]["sent"] == unrolls
+    assert rows["sampled"] == channels["batches"]["sent"] == unrolls + replayed
+    shipped = sum(env_steps_in(record) for _, record in agent.stored)
+    assert summary["env_steps"] == shipped + summary["unfinished_steps"]
+    trained = sum(len(batch.first_is_last) for batch, _ in agent.trained)
+    assert rows["trained"] == trained
+    assert summary["learner_steps"] == len(agent.trained)
+
+
+def test_several_ps_memories_and_actors(make_run):
+    run = make_run(num_ps=2, num_memories=2, num_actors=3, max_env_steps=2500)
+    agent = make_agent(num_groups=2)
+    run.start(agent)
+    summary = run.join_well(50.0)
+    check_ledger(summary, agent)
+    assert summary["env_steps"] >= 2500 and summary["learner_steps"] > 20
+    for index in range(2):
+        assert run.tasks[f"memory/{index}"].counters.get("inserted") > 0
+    sizes = {len(batch.first_is_last) for batch, _ in agent.trained}
+    assert sizes - {BATCH} == set() or max(sizes) == BATCH  # but for remainders
+    assert (run.run_dir / "export").is_dir()
+
+
+def test_unrolls_of_an_actor_overlap_by_one_row(make_run):
+    run = make_run(num_actors=2, max_env_steps=1200)
+    agent = make_agent()
+    run.start(agent)
+    check_ledger(run.join_well(), agent)
+    for actor in (0, 1):
+        own = [r for header, r in agent.stored if header.task == actor]
+        assert len(own) > 10
+        for before, after in zip(own, own[1:], strict=False):
+            np.testing.assert_array_equal(
+                before.observation[:, -1], after.observation[:, 0]
+            )
+            assert (after.version >= before.version).all()
+
+
+def test_the_age_of_what_is_trained_on_is_known(make_run):
+    run = make_run(num_actors=2, max_learner_steps=40)
+    agent = make_agent()
+    run.start(agent)
+    summary = run.join_well()
+    assert summary["learner_steps"] == 40
+    lags = [gauges["policy_lag"] for _, gauges in agent.trained]
+    assert min(lags) >= 0 and max(lags) > 0
+    versions = [batch.version.max() for batch, _ in agent.trained]
+    assert versions[-1] > versions[0] >= 0
+    for step, (batch, gauges) in enumerate(agent.trained):
+        assert gauges["max_policy_lag"] == step - batch.version.min()
+
+
+def test_replayed_unrolls_are_mixed_in(make_run):
+    run = make_run(num_actors=2, max_env_steps=2500)
+    agent = make_agent(replay_capacity=30, replay_proportion=1.0)
+    run.start(agent)
+    summary = run.join_well()
+    replayed = summary["rows"]["sampled"] - summary["rows"]["inserted"]
+    check_ledger(summary, agent, replayed)
+    assert 0.8 * summary["rows"]["inserted"] < replayed <= summary["rows"]["inserted"]
+
+
+def test_a_recurrent_policy_is_trained_from_the_states_it_had(make_run):
+    """Without learning, the target policy is the one that acted."""
+    run = make_run(num_actors=2, max_env_steps=2500)
+    network = partial(recurrent_policy_value_network, policy_gain=3.0)
+    task = partial(CueTask, delay=3)
+    agent = make_agent(task, RecurrentCore(8, network=network), rate=0.0)
+    run.start(agent)
+    check_ledger(run.join_well(), agent)
+    assert max(gauges["approximate_kl"] for _, gauges in agent.trained) < 1e-6
+    assert any(batch.core_state.c.any() for batch, _ in agent.trained)
+
+
+def test_continuous_actions(make_run):
+    run = make_run(num_actors=1, max_env_steps=800)
+    agent = make_agent(pendulum)
+    run.start(agent)
+    check_ledger(run.join_well(), agent)
+    assert all(np.isfinite(gauges["loss"]) for _, gauges in agent.trained)
+
+
+def test_an_actor_leaves_and_another_comes(make_run):
+    run = make_run(num_actors=2)
+    agent = make_agent()
+    run.start(agent)
+    run.wait_until(lambda: len(agent.trained) > 5)
+    run.tasks["actor/1"].signals.received = "SIGTERM"
+    run.threads["actor/1"].join(20.0)
+    before = len(agent.trained)
+    run.wait_until(lambda: len(agent.trained) > before + 5)
+    run.start(agent, ["actor/5"])
+    run.wait_until(lambda: any(header.task == 5 for header, _ in agent.stored))
+    run.tasks["ps/0"].signals.received = "SIGTERM"
+    check_ledger(run.join_well(), agent)
+
+
+def test_a_killed_actor_ends_the_run_in_bounded_time(make_run):
+    run = make_run(num_actors=2, timeouts=PATIENT)
+    agent = make_agent()
+    run.start(agent)
+    run.wait_until(lambda: len(agent.trained) > 2)
+    task = run.tasks["actor/1"]
+
+    def killed(name, amount):
+        raise Killed
+
+    task.counters.add = killed
+    errors = run.join(40.0)
+    assert isinstance(errors["actor/1"], Killed)
+    assert isinstance(errors["ps/0"], RunFailed)
+
+
+@pytest.mark.parametrize(
+    "batches, words",
+    [
+        ({"replay_proportion": 1.0, "replay_capacity": 3}, "UnrollBatches.*3"),
+        ({"replay_proportion": -1.0}, "UnrollBatches.*-1"),
+    ],
+)
+def test_a_replay_that_cannot_serve_is_refused_at_start(make_run, batches, words):
+    run = make_run(num_actors=1)
+    run.start(make_agent(**batches), ["learner/0", "actor/0"])
+    for error in run.join(20.0).values():
+        assert isinstance(error, ConfigError)
+        with pytest.raises(ConfigError, match=words):
+            raise error
+
+
+def test_fewer_unrolls_than_devices_are_refused(make_run):
+    agent = make_agent(batch_size=1)
+    agent.training = ImpalaSettings(devices=("/cpu:0", "/cpu:0"))
+    run = make_run(num_actors=1)
+    run.start(agent, ["learner/0"])
+    with pytest.raises(ConfigError, match="batch_size 1 .* 2 devices"):
+        run.threads.pop("learner/0").join(20.0)
