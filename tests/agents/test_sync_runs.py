@@ -21,6 +21,7 @@ from local_run import (
 )
 
 from distrl.agents.ppo_agent import PPOAgent
+from distrl.checkpoints.checkpoint_store import CheckpointStore
 from distrl.checkpoints.policy_sampler import PolicySampler
 from distrl.core.errors import ConfigError, RunFailed
 from distrl.core.rollouts import joined_rollouts
@@ -146,6 +147,10 @@ def test_several_memories_and_actors(make_run):
     assert all(actors == [0, 1, 2] for _, actors, _ in agent.rounds_seen)
     assert summary["env_steps"] == sum(rows for _, _, rows in agent.rounds_seen)
     assert (run.run_dir / "export").is_dir()
+    checkpoints = CheckpointStore(run.run_dir / "checkpoints")
+    saved, _ = checkpoints.load(checkpoints.newest())
+    assert saved["samples/env_steps"] == summary["env_steps"]
+    assert saved["samples/rounds"] == len(numbers)
 
 
 # Who leaves, comes, or is late.
