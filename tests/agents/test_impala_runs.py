@@ -116,6 +116,14 @@ def test_several_ps_memories_and_actors(make_run):
     assert (run.run_dir / "export").is_dir()
 
 
+def test_an_actor_feeds_memories_by_turns(make_run):
+    run = make_run(num_memories=2, num_actors=1, max_env_steps=600)
+    run.start(make_agent())
+    run.join_well()
+    fed = [run.tasks[f"memory/{i}"].counters.get("inserted") for i in range(2)]
+    assert 0 <= fed[0] - fed[1] <= NUM_ENVS
+
+
 def test_unrolls_of_an_actor_overlap_by_one_row(make_run):
     run = make_run(num_actors=2, max_env_steps=1200)
     agent = make_agent()
