@@ -93,14 +93,13 @@ class PopArt:
         )
         new_kernel = old_kernel * std / new_std
         new_bias = (old_bias * std + mean - new_mean) / new_std
-        # No parameter changes before all have been read.
-        with tf.control_dependencies([new_kernel, new_bias, new_second]):
-            return tf.group(
-                kernel.assign(tf.cast(new_kernel, tf.float32), read_value=False),
-                bias.assign(tf.cast(new_bias, tf.float32), read_value=False),
-                self.statistics().mean.assign(new_mean, read_value=False),
-                self.statistics().second_moment.assign(new_second, read_value=False),
-            )
+        moments = self.statistics()
+        return tf.group(
+            kernel.assign(tf.cast(new_kernel, tf.float32), read_value=False),
+            bias.assign(tf.cast(new_bias, tf.float32), read_value=False),
+            moments.mean.assign(new_mean, read_value=False),
+            moments.second_moment.assign(new_second, read_value=False),
+        )
 
     def _head(self) -> tuple[tf.Variable, tf.Variable]:
         scope = f"network/{self.value_head}/"
