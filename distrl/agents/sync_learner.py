@@ -90,7 +90,7 @@ class SyncLearner(LearnerLoop):
 
     def _put_up(self, shares: dict[int, Share], last: bool = False) -> None:
         """Writes parameters and plan, and wakes everybody."""
-        began = time.monotonic()
+        self._began = time.monotonic()
         self.task.heartbeat.check()  # a learner that was replaced publishes nothing
         version, parameters = self._newest
         part = self.store.write_others(version, parameters)
@@ -100,7 +100,7 @@ class SyncLearner(LearnerLoop):
         actors = self.task.view.producers("actor")
         self._board.write(plan, part, self._names(actors), self._names(memories))
         self._plan, self._parts = plan, {}
-        self._waited = time.monotonic() - began
+        self._waited = time.monotonic() - self._began
         self._hosts = {p.task: p for p in memories if p.task in plan.memories}
         self.task.counters.add("rounds", 0 if last else 1)
 
@@ -142,12 +142,18 @@ class SyncLearner(LearnerLoop):
         if not rows:
             return
         collecting = max(part.record.collect_secs.max(initial=0.0) for part in parts)
-        self.task.counters.add("round_wait_secs", self._waited)
-        overhead = max(0.0, self._waited - float(collecting))
-        self.task.counters.add("round_overhead_secs", overhead)
         self.train(parts)
         self.task.counters.add("trained", rows)
+        if self._round > 0:  # the first one also opens everybody's sessions
+            self._count_time(float(collecting))
         self.publish()
+
+    def _count_time(self, collecting: float) -> None:
+        """Of a round: all of it, and what of it was waiting, but not collecting."""
+        counters = self.task.counters
+        counters.add("round_secs", time.monotonic() - self._began)
+        counters.add("round_wait_secs", self._waited)
+        counters.add("round_overhead_secs", max(0.0, self._waited - collecting))
 
     def drain(self) -> None:
         """Finishes the round under way, ends the rounds, reads the memories' ends."""

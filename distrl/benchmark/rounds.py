@@ -7,8 +7,9 @@ epochs beside it (the default configuration only). One line each:
   env_steps_per_sec            of the time that the run was running
   cpu_secs_per_1000_env_steps  all processes, start-up excluded
   rounds_per_sec               whole rounds
-  overhead_share               the share of the running time in which the learner waited
-                               for what is not collecting: barrier and transport
+  overhead_share               of the time of all rounds but the first, what the learner
+                               published, planned, or waited for what is not collecting:
+                               barrier and transport
   env_steps, secs, reached     where it ended; with --target_return, what it took
 
 `secs` are of training: without start-up, and for the peer without its evaluations.
@@ -80,7 +81,7 @@ def record_of(summary: Record) -> Record:
         "cpu_secs_per_1000_env_steps": 1000 * cpu / max(summary["env_steps"], 1),
         "reached": summary["stop_reason"],
         "rounds_per_sec": rounds["rounds"] / secs,
-        "overhead_share": rounds["overhead_secs"] / secs,
+        "overhead_share": rounds["overhead_secs"] / max(rounds["secs"], 1e-9),
     }
 
 

@@ -13,7 +13,7 @@ import os
 import time
 from typing import Any
 
-NUM_ENVS, STEPS, EPOCHS, MINIBATCH = 8, 128, 4, 256
+NUM_ENVS, STEPS, EPOCHS, MINIBATCH = 8, 256, 4, 256
 EVALUATION_EPISODES = 20
 EVALUATION_ROUNDS = 8  # rounds between evaluations, whose time does not count
 

@@ -46,6 +46,7 @@ def ledger(view: View, wall_secs: float) -> dict[str, Any]:
         "rounds": {
             "rounds": count("rounds"),
             "stale_rows": count("stale_rows"),
+            "secs": round(totals.get("round_secs", 0.0), 2),
             "wait_secs": round(totals.get("round_wait_secs", 0.0), 2),
             "overhead_secs": round(totals.get("round_overhead_secs", 0.0), 2),
         },

@@ -8,20 +8,20 @@ from distrl.benchmark import rounds
 from distrl.benchmark.measuring import json_lines, output_of
 
 
-def test_shares_are_of_the_running_time():
+def test_rates_are_of_the_running_time_and_shares_of_the_rounds():
     record = rounds.record_of(
         {
             "env_steps": 4000,
             "running_secs": 8.0,
             "stop_reason": "max_seconds=8 reached",
             "cpu_secs": {"actor": {"steady": 3.0}, "ps": {"steady": 1.0}},
-            "rounds": {"rounds": 4, "overhead_secs": 0.4},
+            "rounds": {"rounds": 4, "secs": 5.0, "overhead_secs": 0.4},
         }
     )
     assert record["env_steps_per_sec"] == 500.0
     assert record["cpu_secs_per_1000_env_steps"] == 1.0
     assert record["rounds_per_sec"] == 0.5
-    assert record["overhead_share"] == pytest.approx(0.05)
+    assert record["overhead_share"] == pytest.approx(0.08)
 
 
 def test_without_a_target_nobody_evaluates():
