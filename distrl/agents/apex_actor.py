@@ -77,6 +77,9 @@ class _Current:
     def load_flat(self, version: int, parameters: np.ndarray) -> None:
         """It has them already."""
 
+    def close(self) -> None:
+        """Its owner does that."""
+
 
 class ApexActor:
     """One actor: each group of its environments steps together, one inference a step.
@@ -120,17 +123,16 @@ class ApexActor:
         self._parameters = np.zeros(0, np.uint8)
         firsts = [sum(sizes[:group]) for group in range(len(sizes))]
         self._groups = list(map(_Group, environments, firsts))
-        self._evaluation: GreedyEvaluation | None = None
-        judged = [] if evaluation_environment is None else [evaluation_environment]
-        for environment in judged:
-            self._evaluation = GreedyEvaluation(
-                task,
-                environment,
-                _Current(self._policy),
-                acting.evaluation_period_secs,
-                acting.evaluation_episodes,
-            )
-        self._counts = EpisodeCounts(task, [*environments, *judged])
+        self._evaluation = GreedyEvaluation(
+            task,
+            evaluation_environment,
+            lambda: _Current(self._policy),
+            acting.evaluation_period_secs,
+            acting.evaluation_episodes,
+        )
+        self._counts = EpisodeCounts(
+            task, [*environments, *self._evaluation.environments]
+        )
         for name, values in self._policy.exploration.items():
             task.gauges[name] = [round(value, 6) for value in values]
             log.info("%s of the slots: %s", name, task.gauges[name])
@@ -178,8 +180,6 @@ class ApexActor:
 
     def evaluate(self) -> None:
         """All of an evaluation, when one is due; acting waits for it."""
-        if self._evaluation is None:
-            return
         version, parameters = self._policy.version, self._parameters
         while self._evaluation.advance(version, parameters):
             self._task.heartbeat.progress += 1
@@ -188,8 +188,7 @@ class ApexActor:
 
     def close(self) -> None:
         self._policy.close()
-        if self._evaluation is not None:
-            self._evaluation.close()
+        self._evaluation.close()
 
 
 def make_behaviour(

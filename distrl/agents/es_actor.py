@@ -99,17 +99,16 @@ class ESActor:
         seed = task.run.seed
         self._perturbations = settings.perturbations(seed, self._layout.size)
         self._version, self._parameters = -1, np.zeros(0, np.uint8)
-        self._evaluation: GreedyEvaluation | None = None
-        if evaluation is not None:
-            self._evaluation = GreedyEvaluation(
-                task,
-                evaluation,
-                self._unperturbed,
-                rounds.evaluation_period_secs,
-                rounds.evaluation_episodes,
-            )
-        environments = [environment, *([evaluation] if evaluation else [])]
-        self._counts = EpisodeCounts(task, environments)
+        self._evaluation = GreedyEvaluation(
+            task,
+            evaluation,
+            lambda: self._unperturbed,
+            rounds.evaluation_period_secs,
+            rounds.evaluation_episodes,
+        )
+        self._counts = EpisodeCounts(
+            task, [environment, *self._evaluation.environments]
+        )
 
     def load(self, version: int, parameters: np.ndarray) -> None:
         specs = self._unperturbed.parameter_specs
@@ -178,11 +177,8 @@ class ESActor:
 
     def idle(self) -> bool:
         """A step of an evaluation, if one is due."""
-        if self._evaluation is None or not self._parameters.size:
-            return False
         return self._evaluation.advance(self._version, self._parameters)
 
     def close(self) -> None:
         self._unperturbed.close()
-        if self._evaluation is not None:
-            self._evaluation.close()
+        self._evaluation.close()

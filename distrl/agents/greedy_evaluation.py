@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
@@ -30,6 +30,9 @@ class Judged(Protocol):
         """What the environment takes, `[N, ...]`; `began`, bool `[N]`, says which
         observations are the first of their episode."""
 
+    def close(self) -> None:
+        """Frees what it holds."""
+
 
 class GreedyEvaluation:
     """Plays greedy episodes when they are due, and tells how good parameters are.
@@ -41,12 +44,18 @@ class GreedyEvaluation:
     def __init__(
         self,
         task: Task,
-        environment: VectorEnvironment,
-        policy: Judged,
+        environment: VectorEnvironment | None,
+        make_policy: Callable[[], Judged],
         period_secs: float,
         num_episodes: int,
     ):
-        self._task, self._environment, self._policy = task, environment, policy
+        """Without an `environment` there is never anything to do: another actor is
+        judged."""
+        self._task = task
+        self.environments = [] if environment is None else [environment]
+        self._judged: tuple[VectorEnvironment, Judged] | None = None
+        if environment is not None:
+            self._judged = environment, make_policy()
         self._period, self._num_episodes = period_secs, num_episodes
         self._due = Deadline(period_secs)
         self._steps: Iterator[list[float] | None] | None = None
@@ -55,25 +64,30 @@ class GreedyEvaluation:
         self._best_return = -np.inf
 
     def advance(self, version: int, parameters: np.ndarray) -> bool:
-        """One step of an evaluation; False when there is nothing to do.
+        """One step of an evaluation; False when there is nothing to do, such as before
+        the first parameters.
 
         One that begins judges these parameters, one under way those it began with.
         """
         if self._steps is None:
-            if not self._due.passed:
+            if self._judged is None or not parameters.size or not self._due.passed:
                 return False
-            self._steps = self._begin(version, parameters)
+            self._steps = self._begin(*self._judged, version, parameters)
         returns = next(self._steps)
         if returns is not None:
             self._finish(returns)
         return True
 
     def _begin(
-        self, version: int, parameters: np.ndarray
+        self,
+        environment: VectorEnvironment,
+        policy: Judged,
+        version: int,
+        parameters: np.ndarray,
     ) -> Iterator[list[float] | None]:
         self._version, self._parameters = version, parameters
-        self._policy.load_flat(version, parameters)
-        return greedy_steps(self._environment, self._policy.greedy, self._num_episodes)
+        policy.load_flat(version, parameters)
+        return greedy_steps(environment, policy.greedy, self._num_episodes)
 
     def _finish(self, returns: list[float]) -> None:
         self._steps, self._due = None, Deadline(self._period)
@@ -88,6 +102,7 @@ class GreedyEvaluation:
         self._task.gauges |= gauges
 
     def close(self) -> None:
-        self._environment.close()
+        for judged in self._judged or ():
+            judged.close()
         if self._best is not None:
             self._best.close()

@@ -46,17 +46,14 @@ class ImpalaActor:
         self._num_memories = len(task.cluster.memory)
         self._memory = task.index % self._num_memories
         self._parameters = np.zeros(0, np.uint8)
-        self._evaluation: GreedyEvaluation | None = None
-        if evaluation is not None:
-            self._evaluation = GreedyEvaluation(
-                task,
-                evaluation,
-                FlatSampler(model, spec),
-                unrolls.evaluation_period_secs,
-                unrolls.evaluation_episodes,
-            )
-        judged = [] if evaluation is None else [evaluation]
-        self._counts = EpisodeCounts(task, [*groups, *judged])
+        self._evaluation = GreedyEvaluation(
+            task,
+            evaluation,
+            lambda: FlatSampler(model, spec),
+            unrolls.evaluation_period_secs,
+            unrolls.evaluation_episodes,
+        )
+        self._counts = EpisodeCounts(task, [*groups, *self._evaluation.environments])
 
     def load(self, version: int, parameters: np.ndarray) -> None:
         self._parameters = parameters
@@ -97,10 +94,8 @@ class ImpalaActor:
 
     def evaluate(self) -> None:
         """A step of an evaluation, when one is due."""
-        if self._evaluation is not None:
-            self._evaluation.advance(self._sampler.version, self._parameters)
+        self._evaluation.advance(self._sampler.version, self._parameters)
 
     def close(self) -> None:
         self._sampler.close()
-        if self._evaluation is not None:
-            self._evaluation.close()
+        self._evaluation.close()

@@ -43,18 +43,14 @@ class PPOActor:
         self._names = stream_numbers(task, self._streams.num_streams)
         self._unroll_length = model.core.unroll_length if model.core else 1
         self._parameters = np.zeros(0, np.uint8)
-        self._evaluation: GreedyEvaluation | None = None
-        if evaluation is not None:
-            self._judged = FlatSampler(model, self._spec)
-            self._evaluation = GreedyEvaluation(
-                task,
-                evaluation,
-                self._judged,
-                rounds.evaluation_period_secs,
-                rounds.evaluation_episodes,
-            )
-        environments = [*groups, *([evaluation] if evaluation else [])]
-        self._counts = EpisodeCounts(task, environments)
+        self._evaluation = GreedyEvaluation(
+            task,
+            evaluation,
+            lambda: FlatSampler(model, self._spec),
+            rounds.evaluation_period_secs,
+            rounds.evaluation_episodes,
+        )
+        self._counts = EpisodeCounts(task, [*groups, *self._evaluation.environments])
 
     def load(self, version: int, parameters: np.ndarray) -> None:
         self._parameters = parameters
@@ -118,15 +114,11 @@ class PPOActor:
         )
 
     def idle(self) -> bool:
-        if self._evaluation is None or not self._parameters.size:
-            return False
         return self._evaluation.advance(self._sampler.version, self._parameters)
 
     def close(self) -> None:
         self._sampler.close()
-        if self._evaluation is not None:
-            self._evaluation.close()
-            self._judged.close()
+        self._evaluation.close()
 
 
 def stream_numbers(task: Task, num_envs: int) -> np.ndarray:
