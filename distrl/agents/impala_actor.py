@@ -9,13 +9,13 @@ import numpy as np
 from distrl.agents.async_agent import Shipment
 from distrl.agents.episode_counts import EpisodeCounts
 from distrl.agents.greedy_evaluation import GreedyEvaluation
-from distrl.agents.policy_streams import FlatSampler, PolicyStreams
+from distrl.agents.policy_streams import FlatSampler
 from distrl.agents.settings import Unrolls
+from distrl.agents.unroll_streams import UnrollStreams
 from distrl.core import seeds
 from distrl.core.trajectories import Trajectories
 from distrl.environments.vector_environment import VectorEnvironment
 from distrl.lifecycle.task import Task
-from distrl.memories.unroll_accumulator import UnrollAccumulator
 from distrl.models.impala import ImpalaModel
 
 
@@ -37,10 +37,11 @@ class ImpalaActor:
         spec = groups[0].spec
         self._sampler = FlatSampler(model, spec)
         sequence = seeds.seed_sequence(task.run.seed, "actor", task.index)
-        self._streams = PolicyStreams(groups, self._sampler, sequence)
-        self._accumulator = UnrollAccumulator(
+        self._streams = UnrollStreams(
+            groups,
+            self._sampler,
             model.trajectories_spec(spec, unrolls.unroll_length),
-            self._streams.num_streams,
+            sequence,
         )
         self._finished: Trajectories | None = None
         self._num_memories = len(task.cluster.memory)
@@ -61,22 +62,9 @@ class ImpalaActor:
         self._task.gauges["parameter_version"] = version
 
     def step(self) -> None:
-        accumulator, env_steps = self._accumulator, 0
-        for slots, observation, state, sampled in self._streams.act():
-            finished = accumulator.begin(
-                observation,
-                sampled.raw_action,
-                sampled.behaviour,
-                self._sampler.version,
-                state,
-                slots,
-            )
-            if finished is not None:
-                self._finished = finished[0]
-        for slots, step in self._streams.wait():
-            reward = step.reward.astype(np.float32, copy=False)
-            env_steps += accumulator.end(reward, step.terminated, step.truncated, slots)
-            self._counts.add(step.info)
+        self._finished, env_steps, infos = self._streams.step(self._sampler.version)
+        for info in infos:
+            self._counts.add(info)
         self._task.counters.add("env_steps", env_steps)
 
     def shipments(self) -> Iterator[Shipment]:
@@ -88,7 +76,7 @@ class ImpalaActor:
 
     def flush(self) -> Iterator[Shipment]:
         """Unrolls have one length: what has not reached it is counted, not shipped."""
-        pending = self._accumulator.pending_env_steps
+        pending = self._streams.pending_env_steps
         self._task.counters.add("unfinished_steps", pending)
         return self.shipments()
 
