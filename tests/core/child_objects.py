@@ -1,5 +1,6 @@
 """What the tests of child processes put into them, and what looks after them."""
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -35,6 +36,15 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+def open_descriptors() -> set[tuple[str, str]]:
+    """Numbers and what they name; threads may close some meanwhile."""
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
+    return found
+
+
 class Holdings:
     """The descriptors, threads and child processes that this process has."""
 
@@ -44,11 +54,7 @@ class Holdings:
             forkserver._forkserver._forkserver_pid,
             resource_tracker._resource_tracker._pid,
         )
-        self.descriptors = {
-            (fd, os.readlink(path))
-            for fd in os.listdir("/proc/self/fd")
-            if os.path.islink(path := f"/proc/self/fd/{fd}")
-        }
+        self.descriptors = open_descriptors()
         self.threads = set(threading.enumerate())
         self.processes = set()
         for child in psutil.Process().children(recursive=True):

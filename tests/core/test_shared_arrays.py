@@ -47,11 +47,7 @@ class Writer:
 
 def descriptors():
     gc.collect()
-    return {
-        os.readlink(path)
-        for fd in os.listdir("/proc/self/fd")
-        if os.path.islink(path := f"/proc/self/fd/{fd}")
-    }
+    return {target for _, target in child_objects.open_descriptors()}
 
 
 @pytest.fixture(autouse=True)
