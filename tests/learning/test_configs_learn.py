@@ -16,6 +16,8 @@ from launch.bootstrap import ROOT
 ASYNCHRONOUS = [
     (None, 475, 5, 5),
     ("apex_ddpg/pendulum.gin", -250, 3, 3),
+    ("impala/cartpole.gin", 475, 3, 3),
+    ("impala/memory_task.gin", 0.95, 3, 3),
 ]
 SYNCHRONOUS = [
     ("ppo/cartpole.gin", 475, 3, 3),
@@ -25,10 +27,10 @@ SYNCHRONOUS = [
 ]
 
 
-def train(run_dir, config: str | None, seed: int) -> dict[str, Any]:
+def train(run_dir, config: str | None, seed: int, *more: str) -> dict[str, Any]:
     """The summary of a run that went well."""
     configs = [] if config is None else [ROOT / "configs" / config]
-    flags = [f"--run_dir={run_dir}", f"--seed={seed}"]
+    flags = [f"--run_dir={run_dir}", f"--seed={seed}", *more]
     launcher = subprocess.run(
         [sys.executable, "-m", "launch.local", *configs, *flags],
         cwd=ROOT,
@@ -59,6 +61,14 @@ def check_learns(tmp_path, config, threshold, seeds, needed) -> list[dict[str, A
 @pytest.mark.parametrize("config, threshold, seeds, needed", ASYNCHRONOUS)
 def test_asynchronous_agents_learn(tmp_path, config, threshold, seeds, needed):
     check_learns(tmp_path, config, threshold, seeds, needed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_memory_task_needs_a_memory(tmp_path):
+    flags = ["--gin_binding=ImpalaModel.core = None", "--max_env_steps=500000"]
+    summary = train(tmp_path / "run", "impala/memory_task.gin", 0, *flags)
+    assert summary["final_evaluation"]["mean_return"] <= 0.6
 
 
 @pytest.mark.slow
