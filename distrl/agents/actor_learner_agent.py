@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from distrl.checkpoints.policy import GreedyPolicy
+from distrl.checkpoints.policy import GreedyModel, GreedyPolicy
 from distrl.cluster.channel import Address
 from distrl.cluster.parameter_store import ParameterStore
 from distrl.core import specs
@@ -41,6 +41,8 @@ class ActorLearnerAgent(abc.ABC):
 
     A subclass says what each job does. What a job's method raises ends the run.
     """
+
+    model: GreedyModel
 
     def __init__(
         self, environment_factory: EnvironmentFactory, num_envs: int, num_groups: int
@@ -129,11 +131,11 @@ class ActorLearnerAgent(abc.ABC):
             return None
         return self.make_environment(task.run.seed, "evaluation", 0, episodes)
 
-    @abc.abstractmethod
     def make_policy(
         self, spec: EnvironmentSpec, parameters: Mapping[str, np.ndarray]
     ) -> GreedyPolicy:
         """The greedy policy of a checkpoint's arrays."""
+        return GreedyPolicy(self.model, spec, parameters)
 
     def run_ps(self, task: Task) -> None:
         """Holds parameters; ps 0 also keeps the run state. The last to leave."""

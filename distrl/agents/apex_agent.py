@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from distrl.agents.actor_learner_agent import EnvironmentFactory
 from distrl.agents.apex_actor import ApexActor
@@ -14,7 +12,6 @@ from distrl.agents.apex_learner import ApexLearner
 from distrl.agents.apex_memory import ApexMemory, experience_channel
 from distrl.agents.async_agent import AsyncAgent
 from distrl.agents.settings import Acting, Learning, Replay
-from distrl.checkpoints.policy import GreedyPolicy
 from distrl.cluster.proxy_sender import ProxySender, SenderSettings
 from distrl.core import seeds
 from distrl.core.errors import ConfigError
@@ -43,6 +40,8 @@ class ApexAgent(AsyncAgent):
     actor's environments step while the policy acts on the other half (which needs a
     vector environment with processes of its own).
     """
+
+    model: DQNModel | DDPGModel
 
     def __init__(
         self,
@@ -97,11 +96,6 @@ class ApexAgent(AsyncAgent):
         )
         limiter.check(block, replay.bundle_rows)
         return limiter
-
-    def make_policy(
-        self, spec: EnvironmentSpec, parameters: Mapping[str, np.ndarray]
-    ) -> GreedyPolicy:
-        return GreedyPolicy(self.model, spec, parameters)
 
     def make_actor(
         self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]

@@ -36,7 +36,6 @@ class ApexLearner(LearnerLoop):
         super().__init__(task, spec, model, session, learning)
         self._training = session
         self._batch_size = replay.batch_size
-        self._max_steps = task.run.stop.max_learner_steps
         self._next_measure = Deadline(0.0)
 
     def open_channels(self) -> None:
@@ -58,15 +57,11 @@ class ApexLearner(LearnerLoop):
                 map_nest(lambda a, f=first: a[f : f + self._batch_size], bundle)
             )
             for first in range(0, message.header.rows, self._batch_size)
-            if self._may_train()
+            if self.may_train
         ]
         if priorities:
             self._send_priorities(message, np.concatenate(priorities))
         self.now_and_then()
-
-    def _may_train(self) -> bool:
-        steps = self.session.learner_steps
-        return self._max_steps is None or steps < self._max_steps
 
     def _train(self, batch: ReplayBatch) -> np.ndarray:
         measure = self._next_measure.passed

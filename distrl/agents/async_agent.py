@@ -17,7 +17,7 @@ from distrl.agents.actor_learner_agent import (
     parameter_store,
 )
 from distrl.cluster.messages import Message
-from distrl.cluster.parameter_store import ParameterPuller
+from distrl.cluster.parameter_threads import ParameterPuller
 from distrl.cluster.proxy_sender import ProxySender
 from distrl.core import specs
 from distrl.core.errors import PeerUnreachable

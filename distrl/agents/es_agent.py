@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from distrl.agents.actor_learner_agent import EnvironmentFactory
 from distrl.agents.es_actor import ESActor
 from distrl.agents.es_learner import ESLearner, pairs_record
 from distrl.agents.settings import Learning, Rounds
 from distrl.agents.sync_agent import SyncAgent
-from distrl.checkpoints.policy import GreedyPolicy
 from distrl.core.errors import ConfigError
 from distrl.core.returns_of_pairs import PairShares
 from distrl.core.specs import EnvironmentSpec
@@ -29,6 +26,8 @@ class ESAgent(SyncAgent):
     is known to all tasks, so they never travel. `Rounds.steps_per_round` means nothing
     here: episodes last as long as they do.
     """
+
+    model: ESModel
 
     def __init__(
         self,
@@ -71,8 +70,3 @@ class ESAgent(SyncAgent):
 
     def make_learner(self, task: Task, spec: EnvironmentSpec) -> ESLearner:
         return ESLearner(task, spec, self.model, self.learning, self.evolution)
-
-    def make_policy(
-        self, spec: EnvironmentSpec, parameters: Mapping[str, np.ndarray]
-    ) -> GreedyPolicy:
-        return GreedyPolicy(self.model, spec, parameters)

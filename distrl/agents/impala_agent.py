@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from distrl.agents.actor_learner_agent import EnvironmentFactory
 from distrl.agents.async_agent import AsyncAgent
@@ -12,7 +10,6 @@ from distrl.agents.impala_actor import ImpalaActor
 from distrl.agents.impala_learner import ImpalaLearner
 from distrl.agents.impala_memory import ImpalaMemory, unrolls_channel
 from distrl.agents.settings import Learning, UnrollBatches, Unrolls
-from distrl.checkpoints.policy import GreedyPolicy
 from distrl.cluster.proxy_sender import ProxySender, SenderSettings
 from distrl.core import seeds
 from distrl.core.errors import ConfigError
@@ -32,6 +29,8 @@ class ImpalaAgent(AsyncAgent):
     Memories join the unrolls of all actors to batches of exactly one size and may mix
     in replayed ones. A row of the ledger is an unroll.
     """
+
+    model: ImpalaModel
 
     def __init__(
         self,
@@ -65,11 +64,6 @@ class ImpalaAgent(AsyncAgent):
 
     def _spec(self, spec: EnvironmentSpec) -> Trajectories:
         return self.model.trajectories_spec(spec, self.unrolls.unroll_length)
-
-    def make_policy(
-        self, spec: EnvironmentSpec, parameters: Mapping[str, np.ndarray]
-    ) -> GreedyPolicy:
-        return GreedyPolicy(self.model, spec, parameters)
 
     def make_actor(
         self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]

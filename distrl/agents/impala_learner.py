@@ -34,7 +34,6 @@ class ImpalaLearner(LearnerLoop):
         super().__init__(task, spec, model, session, learning)
         self._unrolls = model.trajectories_spec(spec, unroll_length)
         self._batch_size = batches.batch_size
-        self._max_steps = task.run.stop.max_learner_steps
 
     def open_channels(self) -> None:
         self._batches = self.task.receiver(batches_channel(self._unrolls), capacity=1)
@@ -46,13 +45,9 @@ class ImpalaLearner(LearnerLoop):
             return
         for first in range(0, message.header.rows, self._batch_size):
             rows = slice(first, first + self._batch_size)
-            if self._may_train():
+            if self.may_train:
                 self._train(map_nest(lambda leaf, at=rows: leaf[at], message.record))
         self.now_and_then()
-
-    def _may_train(self) -> bool:
-        steps = self.session.learner_steps
-        return self._max_steps is None or steps < self._max_steps
 
     def _train(self, batch: Trajectories) -> None:
         lag = self._version - batch.version

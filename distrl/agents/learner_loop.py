@@ -22,7 +22,7 @@ from distrl.checkpoints.parameters import (
     flatten_parameters,
     unflatten_parameters,
 )
-from distrl.cluster.parameter_store import ParameterPublisher
+from distrl.cluster.parameter_threads import ParameterPublisher
 from distrl.core.specs import EnvironmentSpec
 from distrl.core.threads import Deadline
 from distrl.lifecycle.ledger import write_ledger
@@ -117,6 +117,12 @@ class LearnerLoop(abc.ABC):
         self._version += 1
         self._publish(self._version, flatten_parameters(self.session.parameters()))
         self.task.counters.add("publishes")
+
+    @property
+    def may_train(self) -> bool:
+        """Whether `max_learner_steps` allows another learner step."""
+        limit = self.task.run.stop.max_learner_steps
+        return limit is None or self.session.learner_steps < limit
 
     def after_step(self) -> None:
         """Bookkeeping behind every learner step."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from distrl.agents.actor_learner_agent import EnvironmentFactory
 from distrl.agents.ppo_actor import PPOActor
 from distrl.agents.ppo_learner import PPOLearner
 from distrl.agents.settings import Learning, Rounds
 from distrl.agents.sync_agent import SyncAgent
-from distrl.checkpoints.policy import GreedyPolicy
 from distrl.core.errors import ConfigError
 from distrl.core.rollouts import Shares, shares_spec
 from distrl.core.specs import EnvironmentSpec
@@ -28,6 +25,8 @@ class PPOAgent(SyncAgent):
     Advantages are computed by the learner, from values that came with the rows; so are
     the statistics of observations and rewards, over all actors.
     """
+
+    model: PPOModel
 
     def __init__(
         self,
@@ -72,8 +71,3 @@ class PPOAgent(SyncAgent):
 
     def make_learner(self, task: Task, spec: EnvironmentSpec) -> PPOLearner:
         return PPOLearner(task, spec, self.model, self.learning, self.training)
-
-    def make_policy(
-        self, spec: EnvironmentSpec, parameters: Mapping[str, np.ndarray]
-    ) -> GreedyPolicy:
-        return GreedyPolicy(self.model, spec, parameters)

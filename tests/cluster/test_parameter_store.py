@@ -11,11 +11,8 @@ import portpicker
 import pytest
 
 from distrl.cluster.channel import Address
-from distrl.cluster.parameter_store import (
-    ParameterPublisher,
-    ParameterPuller,
-    ParameterStore,
-)
+from distrl.cluster.parameter_store import ParameterStore
+from distrl.cluster.parameter_threads import ParameterPublisher, ParameterPuller
 from distrl.core.errors import PeerUnreachable
 
 pytestmark = pytest.mark.timeout(60)

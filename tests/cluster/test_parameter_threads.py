@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from distrl.cluster.parameter_store import ParameterPublisher, ParameterPuller
+from distrl.cluster.parameter_threads import ParameterPublisher, ParameterPuller
 from distrl.core.errors import PeerUnreachable
 
 pytestmark = pytest.mark.timeout(60)
