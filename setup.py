@@ -28,6 +28,7 @@ setup(
             "mypy>=1.13",
             "pytest>=8.0",
             "pytest-timeout>=2.3",
+            "pytest-xdist>=3.6",
             "ruff>=0.8",
             "scipy>=1.11",
         ],

@@ -23,6 +23,7 @@ from distrl.agents.impala_agent import ImpalaAgent
 from distrl.agents.ppo_agent import PPOAgent
 from distrl.agents.settings import (
     Acting,
+    Inference,
     Learning,
     Replay,
     Rounds,
@@ -72,7 +73,7 @@ from distrl.networks.policy_value_network import (
     recurrent_policy_value_network,
 )
 from distrl.networks.q_network import q_network
-from distrl.networks.torsos import mlp, nature_cnn
+from distrl.networks.torsos import mlp, nature_cnn, shallow_cnn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,12 +93,12 @@ for _part in (
     *(policy_value_network, action_distribution, orthogonal_mlp),
     *(RecurrentCore, recurrent_policy_value_network),
     *(ESAgent, ESSettings, ESModel),
-    *(ImpalaAgent, Unrolls, UnrollBatches, ImpalaSettings, ImpalaModel),
+    *(ImpalaAgent, Unrolls, UnrollBatches, Inference, ImpalaSettings, ImpalaModel),
     *(rmsprop, adam, PopArt),
     # the run
     *(Run, StopConditions, Timeouts),
     # models and networks
-    *(DQNModel, q_network, mlp, nature_cnn),
+    *(DQNModel, q_network, mlp, nature_cnn, shallow_cnn),
     *(DDPGModel, deterministic_policy_network, critic_network),
     # memories
     *(UniformMemory, PrioritizedMemory),
@@ -166,6 +167,7 @@ ESAgent.learning = @Learning()
 ImpalaAgent.environment_factory = @SerialVectorEnvironment
 ImpalaAgent.model = @ImpalaModel()
 ImpalaAgent.unrolls = @Unrolls()
+ImpalaAgent.inference = @Inference()
 ImpalaAgent.batches = @UnrollBatches()
 ImpalaAgent.training = @ImpalaSettings()
 ImpalaAgent.learning = @Learning()

@@ -9,7 +9,7 @@ from distrl.agents.async_agent import AsyncAgent
 from distrl.agents.impala_actor import ImpalaActor
 from distrl.agents.impala_learner import ImpalaLearner
 from distrl.agents.impala_memory import ImpalaMemory, unrolls_channel
-from distrl.agents.settings import Learning, UnrollBatches, Unrolls
+from distrl.agents.settings import Inference, Learning, UnrollBatches, Unrolls
 from distrl.cluster.proxy_sender import ProxySender, SenderSettings
 from distrl.core import seeds
 from distrl.core.errors import ConfigError
@@ -42,14 +42,17 @@ class ImpalaAgent(AsyncAgent):
         training: ImpalaSettings = ImpalaSettings(),
         learning: Learning = Learning(),
         num_groups: int = 1,
+        inference: Inference = Inference(),
     ):
         super().__init__(environment_factory, num_envs, num_groups)
+        self.inference = inference
         self.model, self.unrolls, self.batches = model, unrolls, batches
         self.training, self.learning = training, learning
 
     def check(self, spec: EnvironmentSpec, task: Task) -> None:
         """Raises ConfigError for actions without a distribution, for a replay that
-        could not serve, and for fewer unrolls than devices."""
+        could not serve, for fewer unrolls than devices, and for inferences that are
+        smaller than what has to be acted on at once."""
         self._spec(spec)
         try:
             self._make_memory(spec, task)
@@ -61,6 +64,12 @@ class ImpalaAgent(AsyncAgent):
                 f"UnrollBatches.batch_size {size} is less than the {number} devices "
                 "of ImpalaSettings"
             )
+        group, limit = -(-self.num_envs // self.num_groups), self.inference
+        if group > limit.max_batch_size:
+            raise ConfigError(
+                f"Inference.max_batch_size {limit.max_batch_size} is below the {group} "
+                "environments of a group, which are acted on at once"
+            )
 
     def _spec(self, spec: EnvironmentSpec) -> Trajectories:
         return self.model.trajectories_spec(spec, self.unrolls.unroll_length)
@@ -69,7 +78,9 @@ class ImpalaAgent(AsyncAgent):
         self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]
     ) -> ImpalaActor:
         evaluation = self.make_evaluation(task, self.unrolls.evaluation_episodes)
-        return ImpalaActor(task, groups, evaluation, self.model, self.unrolls)
+        return ImpalaActor(
+            task, groups, evaluation, self.model, self.unrolls, self.inference
+        )
 
     def make_senders(self, task: Task, spec: EnvironmentSpec) -> list[ProxySender]:
         settings = SenderSettings(capacity=2, max_message_bytes=0)
@@ -102,7 +113,11 @@ class ImpalaAgent(AsyncAgent):
             self.training,
             self.batches,
             self.unrolls.unroll_length,
+            self.inference,
         )
 
     def _pull_secs(self) -> float:
+        """An actor that does not act itself needs parameters for evaluations alone."""
+        if self.inference.at == "learner":
+            return self.unrolls.evaluation_period_secs
         return self.unrolls.pull_period_secs

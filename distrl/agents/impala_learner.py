@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from distrl.agents.impala_memory import batches_channel
-from distrl.agents.learner_loop import LearnerLoop
-from distrl.agents.settings import Learning, UnrollBatches
+from distrl.agents.inference_server import InferenceServer
+from distrl.agents.learner_loop import LearnerLoop, Publish
+from distrl.agents.settings import Inference, Learning, UnrollBatches
 from distrl.core.nests import map_nest
 from distrl.core.specs import EnvironmentSpec
 from distrl.core.trajectories import Trajectories
@@ -27,6 +28,7 @@ class ImpalaLearner(LearnerLoop):
         settings: ImpalaSettings,
         batches: UnrollBatches,
         unroll_length: int,
+        inference: Inference,
     ):
         self._training = session = ImpalaSession(
             model, spec, unroll_length, task.run.seed, settings, learning.num_threads
@@ -34,11 +36,31 @@ class ImpalaLearner(LearnerLoop):
         super().__init__(task, spec, model, session, learning)
         self._unrolls = model.trajectories_spec(spec, unroll_length)
         self._batch_size = batches.batch_size
+        self._model, self._inference = model, inference
+        self._server: InferenceServer | None = None
 
     def open_channels(self) -> None:
         self._batches = self.task.receiver(batches_channel(self._unrolls), capacity=1)
+        if self._inference.at == "learner":
+            self._server = InferenceServer(
+                self.task, self._spec, self._model, self._inference
+            )
+
+    def open_publication(self) -> Publish:
+        """Where actors act here, each version is acted by before it is published."""
+        publish, server = super().open_publication(), self._server
+        if server is None:
+            return publish
+
+        def load_and_publish(version: int, parameters: np.ndarray) -> None:
+            server.load(version, parameters)
+            publish(version, parameters)
+
+        return load_and_publish
 
     def step(self, timeout: float) -> None:
+        if self._server is not None:
+            self._server.check()
         with self.task.timer.measure("wait"):
             message = self._batches.get(timeout)
         if message is None:
@@ -65,3 +87,5 @@ class ImpalaLearner(LearnerLoop):
 
     def drain(self) -> None:
         self.task.drain(self._batches, "memory", lambda message: None)
+        if self._server is not None:
+            self._server.finish()

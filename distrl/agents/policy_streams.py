@@ -7,22 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from distrl.checkpoints.parameters import unflatten_parameters
-from distrl.checkpoints.policy_sampler import PolicySampler, SampledActions
+from distrl.agents.stream_policies import Decision, StreamPolicy
 from distrl.core.core_states import CoreStates
 from distrl.core.specs import Nest
 from distrl.environments.vector_environment import VectorEnvironment, VectorStep
-
-
-class FlatSampler(PolicySampler):
-    """A sampler that takes parameters as they travel."""
-
-    version = -1
-
-    def load_flat(self, version: int, parameters: np.ndarray) -> None:
-        """uint8 bytes. Raises ValueError when they do not fit the acting graph."""
-        self.load(unflatten_parameters(parameters, self.parameter_specs))
-        self.version = version
 
 
 class Acted(NamedTuple):
@@ -31,7 +19,7 @@ class Acted(NamedTuple):
     slots: slice  # of the actor's streams
     observation: Nest  # [n, ...]
     core_state: Nest  # [n, ...], before the step; views
-    sampled: SampledActions
+    decision: Decision
 
 
 class PolicyStreams:
@@ -46,23 +34,17 @@ class PolicyStreams:
     and are cleared where an episode begins.
     """
 
-    def __init__(
-        self,
-        groups: Sequence[VectorEnvironment],
-        sampler: PolicySampler,
-        seed: np.random.SeedSequence,
-    ):
-        """Resets the environments; `seed` is that of the actions."""
-        self._groups, self._sampler = groups, sampler
+    def __init__(self, groups: Sequence[VectorEnvironment], policy: StreamPolicy):
+        """Resets the environments."""
+        self._groups, self._policy = groups, policy
         ends = np.cumsum([group.num_envs for group in groups])
         self.slots = [
             slice(int(end) - group.num_envs, int(end))
             for end, group in zip(ends, groups, strict=True)
         ]
         self.num_streams = int(ends[-1])
-        self._random = np.random.default_rng(seed)
-        self.observations = [group.reset()[0] for group in groups]
-        self.states = CoreStates(sampler.core_spec, self.num_streams)
+        self._observations = [group.reset()[0] for group in groups]
+        self.states = CoreStates(policy.core_spec, self.num_streams)
         # Which observations are the last ones of an episode.
         self.is_last = np.zeros(self.num_streams, bool)
 
@@ -70,11 +52,12 @@ class PolicyStreams:
         """Starts a step of each group. The states are those before the step until the
         next one is asked for."""
         for index, group in enumerate(self._groups):
-            slots, observation = self.slots[index], self.observations[index]
-            pair, state = self._random.integers(0, 1 << 31, 2), self.states.of(slots)
-            sampled = self._sampler.act(observation, pair, state)
-            group.step_async(self._sampler.to_environment(sampled.raw_action))
-            yield Acted(slots, observation, state, sampled)
+            slots, observation = self.slots[index], self._observations[index]
+            state = self.states.of(slots)
+            decision = self._policy.act(observation, state)
+            sampled = decision.sampled
+            group.step_async(self._policy.to_environment(sampled.raw_action))
+            yield Acted(slots, observation, state, decision)
             self.states.keep(sampled.core_state, slots)
 
     def wait(self) -> Iterator[tuple[slice, VectorStep]]:
@@ -82,14 +65,13 @@ class PolicyStreams:
         ended = np.zeros(self.num_streams, bool)
         for index, group in enumerate(self._groups):
             slots, step = self.slots[index], group.step_wait()
-            self.observations[index] = step.observation
+            self._observations[index] = step.observation
             ended[slots] = step.terminated | step.truncated
             yield slots, step
         # The row behind an end still belongs to its episode, the next one does not.
         self.states.clear(self.is_last)
         self.is_last = ended & ~self.is_last
 
-    def values(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """What the policy thinks of the newest observations, float32 `[n]`."""
-        for slots, observation in zip(self.slots, self.observations, strict=True):
-            yield slots, self._sampler.value(observation, self.states.of(slots))
+    def newest(self) -> Iterator[tuple[slice, Nest]]:
+        """The observations of each group that are acted on next."""
+        yield from zip(self.slots, self._observations, strict=True)

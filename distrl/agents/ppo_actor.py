@@ -9,8 +9,9 @@ import numpy as np
 
 from distrl.agents.episode_counts import EpisodeCounts
 from distrl.agents.greedy_evaluation import GreedyEvaluation
-from distrl.agents.policy_streams import FlatSampler, PolicyStreams
+from distrl.agents.policy_streams import PolicyStreams
 from distrl.agents.settings import Rounds
+from distrl.agents.stream_policies import FlatSampler, LocalPolicy
 from distrl.core import seeds
 from distrl.core.nests import map_nest
 from distrl.core.records import RolloutRows, rollout_rows_spec
@@ -39,7 +40,7 @@ class PPOActor:
         self._spec: EnvironmentSpec = groups[0].spec
         self._sampler = FlatSampler(model, self._spec)
         sequence = seeds.seed_sequence(task.run.seed, "actor", task.index)
-        self._streams = PolicyStreams(groups, self._sampler, sequence)
+        self._streams = PolicyStreams(groups, LocalPolicy(self._sampler, sequence))
         self._names = stream_numbers(task, self._streams.num_streams)
         self._unroll_length = model.core.unroll_length if model.core else 1
         self._parameters = np.zeros(0, np.uint8)
@@ -67,8 +68,9 @@ class PPOActor:
             self._task.heartbeat.progress += 1
             self._step(rollout, step)
         self._see(rollout, steps)
-        for slots, value in self._streams.values():
-            rollout.value[steps, slots] = value
+        for slots, observation in self._streams.newest():
+            state = self._streams.states.of(slots)
+            rollout.value[steps, slots] = self._sampler.value(observation, state)
         mask = step_mask(rollout.terminated, rollout.truncated, rollout.first_is_last)
         rows = int(np.count_nonzero(mask))
         self._counts.count_cpu()
@@ -81,7 +83,7 @@ class PPOActor:
         unroll, within = divmod(step, self._unroll_length)
         if not within:
             _fill(rollout.core_state, unroll, slice(None), self._streams.states.now)
-        for slots, _, _, sampled in self._streams.act():
+        for slots, _, _, (sampled, _) in self._streams.act():
             _fill(rollout.raw_action, step, slots, sampled.raw_action)
             rollout.behaviour_log_prob[step, slots] = sampled.log_prob
             rollout.value[step, slots] = sampled.value
@@ -92,8 +94,7 @@ class PPOActor:
             self._counts.add(stepped.info)
 
     def _see(self, rollout: RolloutRows, step: int) -> None:
-        streams = self._streams
-        for slots, observation in zip(streams.slots, streams.observations, strict=True):
+        for slots, observation in self._streams.newest():
             _fill(rollout.observation, step, slots, observation)
 
     def _new_rollout(self, steps: int) -> RolloutRows:

@@ -127,6 +127,33 @@ class Unrolls:
 
 
 @dataclasses.dataclass(frozen=True)
+class Inference:
+    """Where the actors of IMPALA have their actions from, and how many at once.
+
+    A batch is rows of environments; see `core.DynamicBatcher`. Batches are those of an
+    actor's groups in threads, or of all actors at the learner.
+    """
+
+    at: str = "actor"  # or "learner", as in SEED RL: observations travel there
+    group_threads: bool = False  # groups step in threads, and share a forward pass
+    min_batch_size: int = 1  # rows; 1 waits for nobody
+    max_batch_size: int = 1024  # rows
+    batch_timeout_secs: float = 0.01  # the longest wait for min_batch_size
+
+    def __post_init__(self) -> None:
+        if self.at not in ("actor", "learner"):
+            raise ConfigError(
+                f'Inference.at: expected "actor" or "learner", got {self.at!r}'
+            )
+        _check_positive(self, ("min_batch_size", "batch_timeout_secs"))
+        if self.max_batch_size < self.min_batch_size:
+            raise ConfigError(
+                f"Inference.max_batch_size {self.max_batch_size} is below "
+                f"min_batch_size {self.min_batch_size}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
 class UnrollBatches:
     """How a memory of IMPALA serves; see `memories.TrajectoryMemory`."""
 

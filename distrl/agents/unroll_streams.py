@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from distrl.agents.policy_streams import PolicyStreams
-from distrl.checkpoints.policy_sampler import PolicySampler
+from distrl.agents.stream_policies import FlatSampler, LocalPolicy, StreamPolicy
 from distrl.core.trajectories import Trajectories
 from distrl.environments.vector_environment import VectorEnvironment
 from distrl.memories.unroll_accumulator import UnrollAccumulator
@@ -29,12 +29,11 @@ class UnrollStreams:
     def __init__(
         self,
         groups: Sequence[VectorEnvironment],
-        sampler: PolicySampler,
+        policy: StreamPolicy,
         unrolls: Trajectories,
-        seed: np.random.SeedSequence,
     ):
-        """`unrolls` is their spec; `seed` is that of the actions."""
-        self._streams = PolicyStreams(groups, sampler, seed)
+        """`unrolls` is their spec."""
+        self._streams = PolicyStreams(groups, policy)
         self._accumulator = UnrollAccumulator(unrolls, self._streams.num_streams)
 
     @property
@@ -42,10 +41,10 @@ class UnrollStreams:
         """Environment steps whose unrolls have not ended."""
         return self._accumulator.pending_env_steps
 
-    def step(self, version: int) -> Advance:
-        """Steps all environments once, with parameters of this `version`."""
+    def step(self) -> Advance:
+        """Steps all environments once."""
         accumulator, finished, env_steps, infos = self._accumulator, None, 0, []
-        for slots, observation, state, sampled in self._streams.act():
+        for slots, observation, state, (sampled, version) in self._streams.act():
             ended = accumulator.begin(
                 observation,
                 sampled.raw_action,
@@ -61,6 +60,13 @@ class UnrollStreams:
             env_steps += accumulator.end(reward, step.terminated, step.truncated, slots)
             infos.append(step.info)
         return Advance(finished, env_steps, infos)
+
+    def finish(self) -> Iterator[Advance]:
+        """What has not been taken: nothing, since nothing happens between steps."""
+        return iter(())
+
+    def close(self) -> None:
+        """There is nothing to end."""
 
 
 class UnrollSource:
@@ -81,24 +87,21 @@ class UnrollSource:
     ):
         """`seed` is that of the actions; the environments have their own."""
         self._environment = environment = make_environment()
-        self._sampler = PolicySampler(model, environment.spec)
+        self._sampler = FlatSampler(model, environment.spec)
         self._streams = UnrollStreams(
             [environment],
-            self._sampler,
+            LocalPolicy(self._sampler, np.random.SeedSequence(seed)),
             model.trajectories_spec(environment.spec, unroll_length),
-            np.random.SeedSequence(seed),
         )
-        self._version = -1
 
     def set_parameters(self, version: int, parameters: Sequence[np.ndarray]) -> None:
         """Acts under these, in the order of `ImpalaSession.parameters`."""
-        self._sampler.load(parameters)
-        self._version = version
+        self._sampler.load_version(version, parameters)
 
     def sample(self) -> Trajectories:
         """The next unroll of each environment."""
         while True:
-            finished = self._streams.step(self._version).finished
+            finished = self._streams.step().finished
             if finished is not None:
                 return finished
 

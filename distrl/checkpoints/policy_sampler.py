@@ -47,9 +47,9 @@ class SampledActions(NamedTuple):
     """What a policy did in N streams, and what it made of them."""
 
     raw_action: Nest  # [N, ...]
-    log_prob: np.ndarray  # float32 [N]
-    value: np.ndarray  # float32 [N]
-    behaviour: np.ndarray  # float32 [N, P], parameters of the distribution
+    log_prob: Any  # float32 [N]
+    value: Any  # float32 [N]
+    behaviour: Any  # float32 [N, P], parameters of the distribution
     core_state: Nest = ()  # [N, ...], behind the step
 
 

@@ -1,8 +1,9 @@
 """A TF FIFOQueue that lives on one host: its owner's end and everybody else's.
 
-One end is one small graph and one session straight to the owner's server. The owner
+One end is one small graph and one session straight to the host's server. The owner
 creates the queue and then says so in a variable beside it; a client reads that first,
-so it never creates a queue of its own under a name that does not exist yet.
+so it never creates a queue of its own under a name that does not exist yet. The owner
+is the task that reads; one that has no server owns its queue on somebody else's.
 """
 
 from __future__ import annotations
@@ -68,25 +69,28 @@ def build_queue(spec: ChannelSpec, readiness: Readiness) -> tf.QueueBase:
     return tf.FIFOQueue(
         readiness.capacity,  # the owner's: a queue has one
         [tf.as_dtype(dtype) for dtype in spec.dtypes],
-        shared_name=f"{spec.name}/{readiness.shared_name}",
+        shared_name=f"{spec.queue_name}/{readiness.shared_name}",
     )
 
 
 class ChannelOwner:
-    """The end on the host where the queue lives.
+    """The end that reads. `address` is where the queue lives: the owner's own server,
+    of this `target`, or another's, where that is None.
 
-    `target` is the owner's own server's target.
+    Another's may be lost: then, all calls raise PeerUnreachable, within `timeout` s but
+    for `get`.
     """
 
     def __init__(
         self,
         spec: ChannelSpec,
         address: Address,
-        target: str,
+        target: str | None,
         run_id: str,
         incarnation: int,
+        timeout: float = 10.0,
     ):
-        self.spec = spec
+        self.spec, self._address, self._timeout = spec, address, timeout
         readiness = Readiness(
             run_id,
             incarnation,
@@ -101,13 +105,16 @@ class ChannelOwner:
             self._size = queue.size()
             self._close = queue.close(cancel_pending_enqueues=True)
             say_ready = tf.raw_ops.AssignVariableOp(
-                resource=text_variable(f"ready/{spec.name}"),
+                resource=text_variable(f"ready/{spec.queue_name}"),
                 value=tf.constant(json.dumps(readiness)),
             )
+        if target is None:
+            self._session = sessions.open_session(graph, address.host, timeout)
+        else:
+            self._session = tf.Session(target, graph=graph)
         graph.finalize()
-        self._session = tf.Session(target, graph=graph)
-        self._session.run(self._size)  # creates the queue
-        self._session.run(say_ready)
+        self._run(self._size)  # creates the queue
+        self._run(say_ready)
         self._get = self._session.make_callable(self._dequeue)
 
     def get(self) -> list[np.ndarray]:
@@ -119,15 +126,27 @@ class ChannelOwner:
             return self._get()
         except (tf.errors.OutOfRangeError, tf.errors.CancelledError) as error:
             raise ChannelClosed(f"channel {self.spec.name} has ended") from error
+        except sessions.PEER_ERRORS as error:
+            raise self._unreachable(error) from error
 
     @property
     def size(self) -> int:
         """Messages in the queue."""
-        return int(self._session.run(self._size))
+        return int(self._run(self._size))
 
     def close(self) -> None:
         """Refuses further puts; what is in the queue can still be read."""
-        self._session.run(self._close)
+        self._run(self._close)
+
+    def _run(self, fetch: Any) -> Any:
+        try:
+            return self._session.run(fetch, options=sessions.limited(self._timeout))
+        except (tf.errors.DeadlineExceededError, *sessions.PEER_ERRORS) as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: tf.errors.OpError) -> PeerUnreachable:
+        what = f"channel {self.spec.queue_name} at {self._address}"
+        return PeerUnreachable(f"{what}: {error.message}")
 
 
 class ChannelClient:
@@ -149,7 +168,7 @@ class ChannelClient:
         self.spec, self.address = spec, address
         self._graph = tf.Graph()
         with self._graph.as_default(), tf.device(address.device):
-            ready = read_text(text_variable(f"ready/{spec.name}"))
+            ready = read_text(text_variable(f"ready/{spec.queue_name}"))
         deadline = Deadline(timeout)
         self._session = sessions.open_session(
             self._graph, address.host, timeout, stopping
@@ -188,7 +207,7 @@ class ChannelClient:
 
     @property
     def _what(self) -> str:
-        return f"channel {self.spec.name} of {self.address}"
+        return f"channel {self.spec.queue_name} of {self.address}"
 
     def _check_digest(self) -> None:
         if self.readiness.digest != self.spec.digest:

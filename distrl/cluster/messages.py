@@ -74,11 +74,21 @@ class Message(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ChannelSpec:
-    """The name of a channel, the leaves of its records, its capacity in messages."""
+    """The name of a channel, the leaves of its records, its capacity in messages.
+
+    A channel with lanes has a queue each, such as one for each actor; they are counted
+    together, under the name.
+    """
 
     name: str
     record: Nest  # of ArraySpec; leaves have one free leading axis
     capacity: int
+    lane: str = ""
+
+    @property
+    def queue_name(self) -> str:
+        """Of the queue, on its host."""
+        return f"{self.name}/{self.lane}" if self.lane else self.name
 
     @property
     def digest(self) -> str:

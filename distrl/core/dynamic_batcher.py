@@ -12,9 +12,9 @@ import numpy as np
 import optree
 
 from distrl.core.errors import DistrlError
-from distrl.core.nests import map_nest, unflattener
 from distrl.core.promises import Outcome
-from distrl.core.specs import ArraySpec, Nest, named_leaves, validate
+from distrl.core.row_layout import RowLayout, check_rows
+from distrl.core.specs import Nest
 from distrl.core.threads import StoppableThread
 
 
@@ -78,7 +78,7 @@ class DynamicBatcher:
         self._function, self._name = function, name
         self._min_rows, self._max_rows = min_batch_size, max_batch_size
         self._timeout_secs, self._call_secs = timeout_secs, call_timeout_secs
-        self._layout: _Layout | None = None
+        self._layout: RowLayout | None = None
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()  # None: look up
         self._held: _Call | None = None  # it did not fit into the batch before
         self._totals = (0, 0, 0, 0.0)  # batches, calls, rows, seconds waited
@@ -97,24 +97,42 @@ class DynamicBatcher:
         that call alone has failed. Raises BatcherClosed, and TimeoutError behind
         `call_timeout_secs`.
         """
+        outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        call = self._submit(nest, outcomes.put)
+        try:
+            outcome = outcomes.get(timeout=self._call_secs)
+        except Empty:
+            self._settle([call])
+            late = f"{self._name}: no answer within {self._call_secs} s"
+            raise TimeoutError(late) from None
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value
+
+    def submit(self, nest: Nest, reply: Callable[[Outcome], None]) -> None:
+        """A call that does not wait: `reply` gets what becomes of it.
+
+        It is called once, in the batcher's thread or in that which closes the batcher;
+        what it raises ends the batcher. Raises as a call does.
+        """
+        self._submit(nest, reply)
+
+    def _submit(self, nest: Nest, reply: Callable[[Outcome], None]) -> _Call:
         layout = self._layout or self._fix_layout(nest)
-        call = _Call(layout, *layout.leaves_of(nest, self._max_rows))
+        call = _Call(layout, *layout.leaves_of(nest, self._max_rows), reply)
         with self._lock:
             if self._closed:
                 raise self._closed_error()
             self._waiting.add(call)
             self._calls.put(call)
-        try:
-            outcome = call.reply.get(timeout=self._call_secs)
-        except Empty:
-            late = f"{self._name}: no answer within {self._call_secs} s"
-            raise TimeoutError(late) from None
-        finally:
-            with self._lock:
-                self._waiting.discard(call)
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.value
+        return call
+
+    def _settle(self, calls: list[_Call]) -> set[_Call]:
+        """Nobody waits for these any more; those that were waited for."""
+        with self._lock:
+            waited_for = self._waiting.intersection(calls)
+            self._waiting -= waited_for
+        return waited_for
 
     @property
     def statistics(self) -> BatchingStatistics:
@@ -137,11 +155,11 @@ class DynamicBatcher:
                 f"{self._name}: the function did not return within {timeout_secs} s"
             )
 
-    def _fix_layout(self, nest: Nest) -> _Layout:
+    def _fix_layout(self, nest: Nest) -> RowLayout:
         """The layout of the first call, or of the one that has come before."""
         with self._lock:
             if self._layout is None:
-                layout = _Layout(nest)
+                layout = RowLayout(nest)
                 layout.leaves_of(nest, self._max_rows)
                 self._layout = layout
             return self._layout
@@ -151,8 +169,10 @@ class DynamicBatcher:
         with self._lock:
             if not self._closed:
                 self._closed, self._cause = True, cause
-            for call in self._waiting:
-                call.reply.put(Outcome(error=self._closed_error()))
+            waiting = list(self._waiting)
+            self._waiting.clear()
+        for call in waiting:
+            call.reply(Outcome(error=self._closed_error()))
 
     def _closed_error(self) -> BatcherClosed:
         """One for each caller: what is raised collects a traceback."""
@@ -214,15 +234,17 @@ class DynamicBatcher:
         size = sum(call.rows for call in calls)
         outputs = self._function(_joined(calls))
         leaves, structure = optree.tree_flatten(outputs)
-        _check_outputs(leaves, outputs, size)
+        check_rows(leaves, outputs, size)
         batches, total_calls, rows, waited = self._totals
         waited += sum(now - call.began for call in calls)
         self._totals = batches + 1, total_calls + len(calls), rows + size, waited
+        waited_for = self._settle(calls)
         start = 0
         for call in calls:
             own = [leaf[start : start + call.rows] for leaf in leaves]
-            call.reply.put(Outcome(optree.tree_unflatten(structure, own)))
             start += call.rows
+            if call in waited_for:
+                call.reply(Outcome(optree.tree_unflatten(structure, own)))
 
 
 class _Call:
@@ -230,44 +252,15 @@ class _Call:
 
     __slots__ = ("layout", "leaves", "rows", "began", "reply")
 
-    def __init__(self, layout: _Layout, leaves: list[np.ndarray], rows: int):
+    def __init__(
+        self,
+        layout: RowLayout,
+        leaves: list[np.ndarray],
+        rows: int,
+        reply: Callable[[Outcome], None],
+    ):
         self.layout, self.leaves, self.rows = layout, leaves, rows
-        self.began = time.monotonic()
-        # The first outcome counts; another may follow when the batcher is closed.
-        self.reply: SimpleQueue[Outcome] = SimpleQueue()
-
-
-class _Layout:
-    """What all calls look like: the first one."""
-
-    def __init__(self, nest: Nest):
-        """Raises ValueError, naming the leaf, when one is not an array of rows."""
-        named = named_leaves(nest)
-        if not named:
-            raise ValueError(f"batched call: expected arrays, got {nest!r}")
-        for name, leaf in named:
-            if not isinstance(leaf, np.ndarray) or not leaf.ndim:
-                raise _wrong("batched call", name, "an array of rows", repr(leaf))
-        self._spec = map_nest(lambda a: ArraySpec(a.shape[1:], a.dtype.name), nest)
-        self._structure: Any = optree.tree_structure(nest)
-        self._kinds = [(leaf.dtype, leaf.ndim, leaf.shape[1:]) for _, leaf in named]
-        self.nest = unflattener(self._spec)
-
-    def leaves_of(self, nest: Nest, max_rows: int) -> tuple[list[np.ndarray], int]:
-        """The leaves, and their number of rows; raises ValueError, naming the leaf."""
-        try:
-            leaves: list[Any] = self._structure.flatten_up_to(nest)
-        except ValueError:
-            leaves = []
-        if not leaves or not all(map(_fits, leaves, self._kinds)):
-            validate(self._spec, nest, 1, "batched call")  # says what is wrong
-        rows = len(leaves[0])
-        for index, leaf in enumerate(leaves):
-            if not 1 <= len(leaf) <= max_rows or len(leaf) != rows:
-                name = named_leaves(self._spec)[index][0]
-                expected = f"{rows} rows" if index else f"1 to {max_rows} rows"
-                raise _wrong("batched call", name, expected, len(leaf))
-        return leaves, rows
+        self.began, self.reply = time.monotonic(), reply
 
 
 def _joined(calls: list[_Call]) -> Nest:
@@ -277,23 +270,3 @@ def _joined(calls: list[_Call]) -> Nest:
         parts = zip(*[call.leaves for call in calls], strict=True)
         columns = [np.concatenate(part) for part in parts]
     return calls[0].layout.nest(columns)
-
-
-def _fits(leaf: Any, kind: tuple[np.dtype, int, tuple[int, ...]]) -> bool:
-    return (
-        isinstance(leaf, np.ndarray) and (leaf.dtype, leaf.ndim, leaf.shape[1:]) == kind
-    )
-
-
-def _check_outputs(leaves: list[Any], outputs: Nest, size: int) -> None:
-    """Raises ValueError, naming the leaf, unless all have the rows of the batch."""
-    for index, leaf in enumerate(leaves):
-        shape = np.shape(leaf)
-        if shape[:1] != (size,):
-            name = named_leaves(outputs)[index][0]
-            got = shape[0] if shape else "no axis of rows"
-            raise _wrong("output", name, f"{size} rows", got)
-
-
-def _wrong(what: str, name: str, expected: str, got: Any) -> ValueError:
-    return ValueError(f"{what}, leaf {name!r}: expected {expected}, got {got}")

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from distrl.core.closable_queue import ClosableQueue, QueueClosed
 from distrl.core.counters import Counters
 from distrl.core.specs import Nest
 from distrl.core.threads import StoppableThread
-from distrl.learners.closable_queue import ClosableQueue, QueueClosed
 from distrl.learners.loader_threads import LoaderPool, Ready
 from distrl.learners.minibatch_buffer import MinibatchBuffer, check_passes
 from distrl.learners.policy_lag import PolicyLag, acting_versions

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from distrl.core.closable_queue import ClosableQueue, QueueClosed
 from distrl.core.threads import StoppableThread
-from distrl.learners.closable_queue import ClosableQueue, QueueClosed
 from distrl.learners.thread_ends import join_all
 from distrl.metrics.timers import WaitTimer
 

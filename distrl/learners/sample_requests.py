@@ -7,7 +7,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from distrl.learners.closable_queue import QueueClosed
+from distrl.core.closable_queue import QueueClosed
 from distrl.learners.trainer import Parameters
 
 

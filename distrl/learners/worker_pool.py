@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from absl import logging
 
+from distrl.core.closable_queue import ClosableQueue
 from distrl.core.errors import DistrlError
 from distrl.core.specs import Nest
 from distrl.core.threads import Deadline
-from distrl.learners.closable_queue import ClosableQueue
 from distrl.learners.sample_workers import Worker
 from distrl.learners.thread_ends import join_all
 from distrl.learners.trainer import Parameters

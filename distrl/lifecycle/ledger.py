@@ -10,7 +10,7 @@ from typing import Any
 
 from distrl.lifecycle.view import View
 
-CHANNELS = ("experience", "batches", "priorities")
+CHANNELS = ("experience", "batches", "priorities", "observations", "actions")
 _COUNTS = ("sent", "received", "lost", "duplicates")
 
 

@@ -184,17 +184,21 @@ class Task:
 
     # Channels.
 
-    def receiver(self, spec: ChannelSpec, capacity: int) -> ProxyReceiver:
-        """Opens a channel on this task's server. Call after `join`."""
+    def receiver(
+        self, spec: ChannelSpec, capacity: int, at: Address | None = None
+    ) -> ProxyReceiver:
+        """Opens a channel on this task's server, or `at` another's (stop that one
+        before the task leaves). Call after `join`."""
         owner = ChannelOwner(
             spec,
-            self.address(self.job, self.index),
-            self.target,
+            at or self.address(self.job, self.index),
+            self.target if at is None else None,
             self.view.run_id,
             self.producer.incarnation,
         )
         receiver = ProxyReceiver(owner, self.counters, capacity, self.wakeup.set)
-        self._receivers.append(receiver)
+        if at is None:  # another's size would be a question over the network
+            self._receivers.append(receiver)
         return receiver
 
     def sender(

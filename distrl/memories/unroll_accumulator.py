@@ -58,7 +58,7 @@ class UnrollAccumulator:
         observation: Nest,
         raw_action: Nest,
         behaviour: np.ndarray,
-        version: int,
+        version: int | np.ndarray,
         core_state: Nest = (),
         slots: slice = slice(None),
     ) -> tuple[Trajectories, int] | None:
@@ -67,7 +67,7 @@ class UnrollAccumulator:
         Leaves are `[n, ...]` for the n streams of `slots`: the observations that are
         acted on, what was drawn, the parameters of the distribution (`[n, P]`), and the
         states of a recurrent core before the step, which are looked at only where an
-        unroll begins. `version` is that of the parameters acted by.
+        unroll begins. `version` is that of the parameters acted by, int64 `[n]` or one.
 
         Returns the N unrolls that this observation completes, with the number of
         environment steps in them (rows under `losses.returns.step_mask`), or None.

@@ -55,9 +55,17 @@ class Bench:
     def spec(self, capacity: int = 4, record: Any = None) -> ChannelSpec:
         return ChannelSpec(self.name, record or ArraySpec((), "int64"), capacity)
 
-    def owner(self, capacity: int = 4, incarnation: int = 1) -> ChannelOwner:
-        spec = self.spec(capacity)
-        return ChannelOwner(spec, self.address, self.target, RUN, incarnation)
+    def owner(
+        self,
+        capacity: int = 4,
+        incarnation: int = 1,
+        spec: ChannelSpec | None = None,
+        remote: bool = False,
+    ) -> ChannelOwner:
+        """With `remote`, as of a task that has no server."""
+        spec = spec or self.spec(capacity)
+        target = None if remote else self.target
+        return ChannelOwner(spec, self.address, target, RUN, incarnation)
 
     def receiver(self, capacity: int = 4, local: int = 4) -> ProxyReceiver:
         owner = self.owner(capacity)

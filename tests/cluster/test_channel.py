@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import threading
 import time
@@ -70,6 +71,30 @@ def test_closing_wakes_a_blocked_get(bench):
     owner.close()
     thread.join(10)
     assert len(ended) == 1
+
+
+def test_lanes_are_queues_of_their_own(bench, make_message):
+    spec = bench.spec()
+    lanes = [dataclasses.replace(spec, lane=lane) for lane in ("0", "1")]
+    owners = [bench.owner(spec=lane) for lane in lanes]
+    for number, lane in enumerate(lanes):
+        bench.client(lane).put(make_message(1, 1, 1 + number), 10)
+    bench.client(lanes[1]).put(make_message(2, 1, 3), 10)
+    assert [owner.size for owner in owners] == [1, 2]
+    assert {owner.spec.name for owner in owners} == {spec.name}
+
+
+def test_a_queue_on_the_server_of_another(bench, make_message):
+    """Who reads reaches it over the network, and is the owner all the same."""
+    owner, client = bench.owner(remote=True), bench.client()
+    client.put(make_message(1, 1, 1), 10)
+    assert owner.size == 1
+    assert int(owner.get()[0][4]) == 1
+    owner.close()
+    with pytest.raises(ChannelClosed):
+        owner.get()
+    with pytest.raises(ChannelClosed):
+        client.put(make_message(2, 1, 2), 10)
 
 
 def test_a_put_into_a_full_queue_ends_with_its_time(bench, make_message):

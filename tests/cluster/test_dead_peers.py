@@ -5,6 +5,7 @@ The tests share their two children, which take seconds to load, and run in this 
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import time
 
@@ -13,7 +14,7 @@ import portpicker
 import pytest
 from serving_child import CHANNEL, RUN
 
-from distrl.cluster.channel import Address, ChannelClient
+from distrl.cluster.channel import Address, ChannelClient, ChannelOwner
 from distrl.cluster.messages import Producer
 from distrl.cluster.parameter_store import ParameterStore
 from distrl.cluster.proxy_sender import ProxySender, SenderSettings
@@ -66,6 +67,22 @@ def assert_unreachable(call, host):
     with pytest.raises(PeerUnreachable, match=host):
         call()
     assert time.monotonic() - start < 3.0
+
+
+def test_a_queue_on_a_stopped_tasks_server_is_bounded(pair):
+    address, first, _ = pair
+    lane = dataclasses.replace(CHANNEL, lane="own")
+    owner = ChannelOwner(lane, address, None, RUN, 1, timeout=1.0)
+    first.signal(signal.SIGSTOP)
+    try:
+        for call in (
+            lambda: ChannelOwner(lane, address, None, RUN, 1, timeout=1.0),
+            lambda: owner.size,
+            owner.close,
+        ):
+            assert_unreachable(call, address.host)
+    finally:
+        first.signal(signal.SIGCONT)
 
 
 def test_calls_towards_a_stopped_task_are_bounded(pair, make_store):

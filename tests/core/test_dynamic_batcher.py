@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -412,6 +413,52 @@ def test_a_call_that_gives_up_is_left_out(busy, pool):
     function.let.set()
     assert batcher(column(2)).tolist() == [4]
     assert function.batches == [[0], [2]]
+
+
+def test_calls_that_do_not_wait_are_answered_once(busy):
+    function, batcher, first = busy(1, 4)
+    outcomes = SimpleQueue()
+    for number in (1, 2, 3):
+        batcher.submit(
+            column(number), lambda outcome, n=number: outcomes.put((n, outcome))
+        )
+    assert batcher.statistics.num_waiting == 4
+    function.let.set()
+    answers = [outcomes.get(timeout=LONG) for _ in range(3)]
+    assert [(n, o.value.tolist(), o.error) for n, o in answers] == [
+        (n, [2 * n], None) for n in (1, 2, 3)
+    ]
+    batcher.close()
+    first.result(LONG)
+    assert outcomes.empty() and batcher.statistics.num_waiting == 0
+
+
+def test_a_call_that_does_not_wait_hears_of_the_end_once(busy):
+    """Also when its batch is under way, and comes back later."""
+    function, batcher, first = busy(1, 4)
+    outcomes = SimpleQueue()
+    batcher.submit(column(1), outcomes.put)
+    closing = threading.Thread(target=batcher.close)
+    closing.start()
+    assert isinstance(outcomes.get(timeout=LONG).error, BatcherClosed)
+    function.let.set()
+    closing.join(LONG)
+    assert isinstance(first.exception(LONG), BatcherClosed)
+    assert outcomes.empty()
+    with pytest.raises(BatcherClosed):
+        batcher.submit(column(1), outcomes.put)
+
+
+def test_a_reply_that_fails_ends_the_batcher(new_batcher):
+    def reply(outcome):
+        raise KeyError("nobody")
+
+    batcher = new_batcher(lambda rows: rows)
+    batcher.submit(column(1), reply)
+    wait_until(lambda: not batcher._runner.alive, LONG, "the end")
+    with pytest.raises(BatcherClosed) as raised:
+        batcher(column(2))
+    assert isinstance(raised.value.__cause__, KeyError)
 
 
 def test_statistics(busy, pool):

@@ -16,7 +16,7 @@ from async_fakes import (
     wait_until,
 )
 
-from distrl.learners.closable_queue import QueueClosed
+from distrl.core.closable_queue import QueueClosed
 from distrl.learners.learner_thread import LearnerSettings, LearnerThread
 
 pytestmark = pytest.mark.timeout(60)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from async_fakes import WAIT_SECS, Boom, own_threads, wait_until
 
-from distrl.learners.closable_queue import ClosableQueue, QueueClosed
+from distrl.core.closable_queue import ClosableQueue, QueueClosed
 from distrl.learners.loader_threads import LoaderPool
 from distrl.learners.minibatch_buffer import MinibatchBuffer
 

@@ -11,7 +11,7 @@ import pytest
 from async_fakes import WAIT_SECS, Boom, IdSource, own_threads
 
 from distrl.core.child_process import ChildDied, ChildLimits
-from distrl.learners.closable_queue import QueueClosed
+from distrl.core.closable_queue import QueueClosed
 from distrl.learners.sample_workers import ProcessWorker, ThreadWorker
 from distrl.learners.trainer import Parameters
 

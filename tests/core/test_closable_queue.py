@@ -5,11 +5,17 @@ from __future__ import annotations
 import threading
 
 import pytest
-from async_fakes import WAIT_SECS, Boom, wait_until
+from child_objects import wait_until
 
-from distrl.learners.closable_queue import ClosableQueue, QueueClosed
+from distrl.core.closable_queue import ClosableQueue, QueueClosed
 
 pytestmark = pytest.mark.timeout(60)
+
+WAIT_SECS = 20.0  # how long a test waits for what must happen
+
+
+class Boom(Exception):
+    """What ends a queue here."""
 
 
 def test_items_come_in_order_and_are_bounded():
@@ -34,7 +40,7 @@ def test_a_put_waits_for_room_and_a_get_for_an_item():
         got.clear()
         waiting = threading.Thread(target=first)
         waiting.start()
-        wait_until(lambda: queue._changed._waiters)
+        wait_until(lambda: queue._changed._waiters, WAIT_SECS, "a wait")
         for _ in range(50):
             second()
         waiting.join(WAIT_SECS)
@@ -58,7 +64,7 @@ def test_the_first_close_wakes_who_waits_and_decides(call, error):
     threads = [threading.Thread(target=wait) for _ in range(3)]
     for thread in threads:
         thread.start()
-    wait_until(lambda: len(queue._changed._waiters) == 3)
+    wait_until(lambda: len(queue._changed._waiters) == 3, WAIT_SECS, "three waits")
     queue.close(error)
     queue.close(Boom("later"))
     for thread in threads:
