@@ -21,6 +21,8 @@ from distrl.lifecycle.task import Task
 from distrl.memories.trajectory_memory import TrajectoryMemory
 from distrl.models.impala import ImpalaModel
 
+_SELDOM_SECS = 1.0  # between looks for parameters of actors that do not act by them
+
 
 class ImpalaAgent(AsyncAgent):
     """Actors ship unrolls under whatever parameters are newest, the learner corrects
@@ -117,7 +119,6 @@ class ImpalaAgent(AsyncAgent):
         )
 
     def _pull_secs(self) -> float:
-        """An actor that does not act itself needs parameters for evaluations alone."""
-        if self.inference.at == "learner":
-            return self.unrolls.evaluation_period_secs
-        return self.unrolls.pull_period_secs
+        """Who does not act itself needs parameters to begin, and for evaluations."""
+        period = self.unrolls.pull_period_secs
+        return period if self.inference.at == "actor" else max(period, _SELDOM_SECS)

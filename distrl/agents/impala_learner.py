@@ -51,6 +51,7 @@ class ImpalaLearner(LearnerLoop):
         publish, server = super().open_publication(), self._server
         if server is None:
             return publish
+        self._closing.callback(server.close)
 
         def load_and_publish(version: int, parameters: np.ndarray) -> None:
             server.load(version, parameters)

@@ -36,6 +36,7 @@ class InferenceServer:
         server.load(version, parameters)   # before the first actor acts; whenever newer
         server.check()                     # now and then
         server.finish()                    # when the run ends
+        server.close()
 
     It keeps nothing of an actor between two questions: states of a recurrent core
     travel with them. A thread takes questions in, one acts.
@@ -74,6 +75,9 @@ class InferenceServer:
         self._thread.join(self._task.timeouts.shutdown_secs)
         self._task.drain(self._questions, "actor", self._ask)
         self._report()
+
+    def close(self) -> None:
+        """Ends what acts."""
         self._policy.close()
 
     def _take(self, stopping: threading.Event) -> None:

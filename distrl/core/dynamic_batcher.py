@@ -235,10 +235,10 @@ class DynamicBatcher:
         outputs = self._function(_joined(calls))
         leaves, structure = optree.tree_flatten(outputs)
         check_rows(leaves, outputs, size)
+        waited_for = self._settle(calls)
         batches, total_calls, rows, waited = self._totals
         waited += sum(now - call.began for call in calls)
         self._totals = batches + 1, total_calls + len(calls), rows + size, waited
-        waited_for = self._settle(calls)
         start = 0
         for call in calls:
             own = [leaf[start : start + call.rows] for leaf in leaves]

@@ -35,22 +35,9 @@ def acted_rows(run):
 
 
 @pytest.mark.parametrize("inference", [THREADS, LEARNER, BOTH])
-def test_every_env_step_is_trained_on(make_run, inference):
-    run = make_run(num_memories=2, num_actors=2, max_env_steps=1500)
-    agent = make_agent(num_groups=2, inference=inference)
-    run.start(agent)
-    summary = run.join_well(50.0)
-    check_ledger(summary, agent)
-    assert summary["env_steps"] >= 1500 and summary["learner_steps"] > 10
-    rows = acted_rows(run)
-    check_answers(summary, rows)
-    assert (rows >= summary["env_steps"]) if inference.at == "learner" else rows == 0
-
-
-@pytest.mark.parametrize("inference", [THREADS, LEARNER, BOTH])
-def test_states_of_a_core_stay_with_their_streams(make_run, inference):
+def test_every_env_step_is_trained_on_with_the_state_it_had(make_run, inference):
     """Without learning, the target policy is the one that acted."""
-    run = make_run(num_actors=2, max_env_steps=1500)
+    run = make_run(num_memories=2, num_actors=2, max_env_steps=1500)
     network = partial(recurrent_policy_value_network, policy_gain=3.0)
     agent = make_agent(
         partial(CueTask, delay=3),
@@ -60,7 +47,12 @@ def test_states_of_a_core_stay_with_their_streams(make_run, inference):
         inference=inference,
     )
     run.start(agent)
-    check_ledger(run.join_well(50.0), agent)
+    summary = run.join_well(50.0)
+    check_ledger(summary, agent)
+    assert summary["env_steps"] >= 1500 and summary["learner_steps"] > 10
+    rows = acted_rows(run)
+    check_answers(summary, rows)
+    assert (rows >= summary["env_steps"]) if inference.at == "learner" else rows == 0
     assert max(gauges["approximate_kl"] for _, gauges in agent.trained) < 1e-6
     assert any(batch.core_state.c.any() for batch, _ in agent.trained)
 

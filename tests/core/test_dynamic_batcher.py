@@ -83,15 +83,18 @@ def busy(new_batcher, pool):
 
 
 def submit(pool, batcher, *calls):
-    """Calls in this order, all of them waiting."""
+    """Calls in this order: each waits, or has been answered, before the next one."""
     futures = []
     for call in calls:
-        waiting = batcher.statistics.num_waiting
+        before = came(batcher)
         futures.append(pool.submit(batcher, call))
-        wait_until(
-            lambda waiting=waiting: batcher.statistics.num_waiting > waiting, LONG, "it"
-        )
+        wait_until(lambda before=before: came(batcher) > before, LONG, "it")
     return futures
+
+
+def came(batcher):
+    """The calls so far."""
+    return batcher.statistics.calls + batcher.statistics.num_waiting
 
 
 def results(futures):
