@@ -111,7 +111,7 @@ class ChannelOwner:
         if target is None:
             self._session = sessions.open_session(graph, address.host, timeout)
         else:
-            self._session = tf.Session(target, graph=graph)
+            self._session = sessions.ServerSession(target, graph=graph)
         graph.finalize()
         self._run(self._size)  # creates the queue
         self._run(say_ready)

@@ -27,8 +27,6 @@ class ParameterPublisher:
         self._store, self._before_write = store, before_write
         self._changed = threading.Condition()
         self._newest: tuple[int, np.ndarray] | None = None
-        self._writing = False
-        self.published = -1
         self._thread = StoppableThread(
             "publish parameters", self._run, self._wake
         ).start()
@@ -40,17 +38,6 @@ class ParameterPublisher:
             self._newest = (version, parameters)
             self._changed.notify_all()
 
-    def flush(self, timeout: float) -> bool:
-        """Waits until nothing is left to write; False after `timeout` s."""
-        with self._changed:
-            done = self._changed.wait_for(self._idle_or_ended, timeout)
-        self._thread.check()
-        return done
-
-    def _idle_or_ended(self) -> bool:
-        idle = self._newest is None and not self._writing
-        return idle or not self._thread.alive
-
     def _wake(self) -> None:
         with self._changed:
             self._changed.notify_all()
@@ -59,9 +46,6 @@ class ParameterPublisher:
         while (newest := self._next(stopping)) is not None:
             self._before_write()
             self._store.write(*newest)
-            with self._changed:
-                self._writing, self.published = False, newest[0]
-                self._changed.notify_all()
 
     def _next(self, stopping: threading.Event) -> tuple[int, np.ndarray] | None:
         with self._changed:
@@ -69,7 +53,6 @@ class ParameterPublisher:
                 lambda: self._newest is not None or stopping.is_set()
             )
             newest, self._newest = self._newest, None
-            self._writing = newest is not None
             return newest
 
     def stop(self, timeout: float) -> None:

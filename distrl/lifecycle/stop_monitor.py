@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from distrl.cluster import sessions
 from distrl.cluster.channel import Address, ChannelOwner, text_variable
 from distrl.cluster.proxy_receiver import ProxyReceiver
 from distrl.core.counters import Counters
@@ -106,4 +107,5 @@ def _view_writer(address: Address, target: str) -> Callable[[str], Any]:
             resource=text_variable(VIEW_NAME), value=text
         )
     graph.finalize()
-    return tf.Session(target, graph=graph).make_callable(assign, [text])
+    session = sessions.ServerSession(target, graph=graph)
+    return session.make_callable(assign, [text])

@@ -85,28 +85,6 @@ def generalized_advantages(
     return Advantages(advantages.astype(np.float32), targets.astype(np.float32))
 
 
-def td_lambda_targets(
-    rewards: np.ndarray,
-    values: np.ndarray,
-    terminated: np.ndarray,
-    truncated: np.ndarray,
-    mask: np.ndarray,
-    discount: float,
-    lambda_: float,
-) -> np.ndarray:
-    """TD(λ) returns as targets of a value function, float32 `[T, B]`, 0 where masked.
-
-        G_t = r_t + γ ((1 − λ) V_{t+1} + λ G_{t+1}),   G_T = V_T
-
-    with V_{t+1} instead of the brackets where the episode was truncated, and 0 where it
-    terminated. For a λ other than that of the advantages; arguments and errors as for
-    `generalized_advantages`. Sutton and Barto 2018, chapter 12.
-    """
-    return generalized_advantages(
-        rewards, values, terminated, truncated, mask, discount, lambda_
-    ).value_targets
-
-
 def normalised_advantages(
     advantages: np.ndarray, mask: np.ndarray, epsilon: float = 1e-8
 ) -> np.ndarray:

@@ -127,7 +127,6 @@ def test_from_publisher_to_puller(make_store):
         if newest is not None:
             assert newest[0] > last and np.all(newest[1] == newest[0])
             last = newest[0]
-    assert publisher.flush(20)
     while last < 29:
         assert puller.wait(20)
         last = (puller.newest() or (last,))[0]

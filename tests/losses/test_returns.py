@@ -6,7 +6,6 @@ import pytest
 from distrl.losses.returns import (
     generalized_advantages,
     step_mask,
-    td_lambda_targets,
 )
 
 T, B = 23, 6
@@ -107,9 +106,9 @@ def test_the_example_has_all_kinds_of_end():
 
 
 @pytest.mark.parametrize("lambda_", [0.0, 0.3, 1.0])
-def test_td_lambda_is_a_mean_of_n_step_returns(lambda_):
+def test_value_targets_are_a_mean_of_n_step_returns(lambda_):
     *arguments, _ = example(5)
-    targets = td_lambda_targets(*arguments, 0.9, lambda_)
+    targets = generalized_advantages(*arguments, 0.9, lambda_).value_targets
     expected = td_lambda_oracle(*arguments, 0.9, lambda_)
     np.testing.assert_allclose(targets, expected, rtol=1e-5, atol=1e-5)
 
@@ -285,4 +284,4 @@ def test_a_share_outside_its_bounds_is_named(number):
     with pytest.raises(ValueError, match=f"discount .*{number}"):
         generalized_advantages(*arguments, number, 0.9)
     with pytest.raises(ValueError, match=f"lambda_ .*{number}"):
-        td_lambda_targets(*arguments, 0.9, number)
+        generalized_advantages(*arguments, 0.9, number)
