@@ -21,6 +21,8 @@ setup(
         "tensorflow>=2.18",
     ],
     extras_require={
+        # Sample Factory, the other peer of benchmark.unrolls, needs gymnasium < 1.0.
+        "benchmark-rllib": ["ray[rllib]>=2.40", "torch>=2.0"],
         "box2d": ["gymnasium[box2d]>=1.1"],
         "envpool": ["envpool>=1.2"],
         "dev": [

@@ -54,6 +54,7 @@ from distrl.environments.wrapped import wrapped
 from distrl.learners.evolution_session import ESSettings
 from distrl.learners.impala_session import ImpalaSettings
 from distrl.learners.sync_samples import PPOSettings
+from distrl.lifecycle.failure_policy import FailurePolicies
 from distrl.lifecycle.settings import Run, StopConditions, Timeouts
 from distrl.memories.prioritized import PrioritizedMemory
 from distrl.memories.uniform import UniformMemory
@@ -96,7 +97,7 @@ for _part in (
     *(ImpalaAgent, Unrolls, UnrollBatches, Inference, ImpalaSettings, ImpalaModel),
     *(rmsprop, adam, PopArt),
     # the run
-    *(Run, StopConditions, Timeouts),
+    *(Run, StopConditions, Timeouts, FailurePolicies),
     # models and networks
     *(DQNModel, q_network, mlp, nature_cnn, shallow_cnn),
     *(DDPGModel, deterministic_policy_network, critic_network),
@@ -148,6 +149,7 @@ DEFAULTS = """
 Experiment.run = @Run()
 Run.stop = @StopConditions()
 Run.timeouts = @Timeouts()
+Run.failures = @FailurePolicies()
 ApexAgent.environment_factory = @SerialVectorEnvironment
 ApexAgent.memory_factory = @PrioritizedMemory
 ApexAgent.model = @DQNModel()

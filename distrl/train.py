@@ -38,6 +38,7 @@ flags.DEFINE_string("actor_hosts", "", "Hosts of the actors; they are only count
 flags.DEFINE_integer("num_actors", None, "Number of actors, in place of their hosts.")
 flags.DEFINE_string("cluster", "", "A JSON file in place of the host flags.")
 flags.DEFINE_string("run_dir", None, "Where the run leaves its files.")
+flags.DEFINE_integer("restart", 0, "How often it was started before.", lower_bound=0)
 flags.DEFINE_bool("watch_stdin", False, "End at once when standard input does.")
 flags.mark_flags_as_required(["job_name", "task_index", "gin_file", "run_dir"])
 
@@ -93,6 +94,7 @@ def run_task(signals: Signals) -> None:
         run_dir,
         configurables.all_settings(),
         signals,
+        FLAGS.restart,
     )
     if FLAGS.job_name == "learner" and FLAGS.task_index == 0:
         (run_dir / "config.gin").write_text(configurables.operative_text())

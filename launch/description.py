@@ -12,6 +12,7 @@ from pathlib import Path
 
 import portpicker
 
+from distrl.lifecycle.failure_policy import FailurePolicies
 from launch.bootstrap import ROOT
 
 HOST = "127.0.0.1"
@@ -32,16 +33,28 @@ class RunDescription:
     num_learners: int = 1
     num_actors: int = 2
     gin_bindings: tuple[str, ...] = ()
+    failures: FailurePolicies = FailurePolicies()
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """One process: its place in the run, its command, what its environment adds."""
+    """One process: its place in the run, its command, what its environment adds, and
+    how often it has been started before."""
 
     job: str
     index: int
     argv: tuple[str, ...]
     environment: dict[str, str]
+    restart: int = 0
+
+    def again(self) -> Task:
+        """Its next start."""
+        return dataclasses.replace(self, restart=self.restart + 1)
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What to execute."""
+        return (*self.argv, *[f"--restart={self.restart}"] * (self.restart > 0))
 
     @property
     def name(self) -> str:

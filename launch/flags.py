@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from distrl.cluster.spec import JOBS
+from distrl.core.errors import ConfigError
+from distrl.lifecycle.failure_policy import FailurePolicies
 from launch.bootstrap import ROOT
 from launch.description import RunDescription
 
@@ -51,7 +54,11 @@ def parse(arguments: Sequence[str] | None) -> tuple[RunDescription, argparse.Nam
         parser.error(
             f"--run_dir: expected a folder that does not exist yet, got '{run_dir}'"
         )
-    return _description(flags, config, run_dir), flags
+    try:
+        policies = _on_failure(flags.on_failure)
+    except ConfigError as error:
+        parser.error(f"--on_failure: {error}")
+    return _description(flags, config, run_dir, policies), flags
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,17 +77,38 @@ def _parser() -> argparse.ArgumentParser:
     add("--max_learner_steps", type=_positive, metavar="N", help="stop after so many")
     add("--max_seconds", type=_seconds, metavar="S", help="stop after so many")
     add("--target_return", type=_finite, metavar="R", help="stop at this greedy return")
+    add(
+        "--on_failure",
+        action="append",
+        default=[],
+        metavar="JOB=POLICY",
+        help="fail, ignore or restart(n per hour); repeatable",
+    )
     add("--gin_binding", action="append", default=[], help="NAME = VALUE; repeatable")
     add("--print_only", action="store_true", help="print the tasks' command lines")
     add("--no_final_evaluation", action="store_true", help="leave the last part out")
     return parser
 
 
+def _on_failure(texts: Sequence[str]) -> dict[str, str]:
+    """Policies by job, of texts JOB=POLICY. Raises ConfigError."""
+    policies = {}
+    for text in texts:
+        job, equals, policy = text.partition("=")
+        if job not in JOBS or not equals:
+            jobs = ", ".join(JOBS)
+            raise ConfigError(f"expected JOB=POLICY, JOB one of {jobs}; got {text!r}")
+        policies[job] = policy
+    FailurePolicies(**policies)
+    return policies
+
+
 def _description(
-    flags: argparse.Namespace, config: Path, run_dir: Path
+    flags: argparse.Namespace, config: Path, run_dir: Path, policies: dict[str, str]
 ) -> RunDescription:
     settings = {key: getattr(flags, flag) for flag, key in BINDINGS.items()}
     bindings = [f"{k} = {v}" for k, v in settings.items() if v is not None]
+    bindings += [f"FailurePolicies.{job} = {p!r}" for job, p in policies.items()]
     return RunDescription(
         config,
         run_dir,
@@ -89,6 +117,7 @@ def _description(
         num_learners=flags.num_learners,
         num_actors=flags.num_actors,
         gin_bindings=(*bindings, *flags.gin_binding),
+        failures=FailurePolicies(**policies),
     )
 
 

@@ -11,6 +11,7 @@ from launch.description import TRAIN, RunDescription, cluster_tasks
 from launch.evaluation import EVALUATE, EvaluationFailed, EvaluationStopped, evaluate
 from launch.flags import parse
 from launch.processes import Events, Processes, signals_as_events
+from launch.restarts import Restarts
 from launch.status import StatusFeed
 from launch.summary import complete_summary, failure_report, report
 from launch.watch import Limits, Outcome, Watch
@@ -81,14 +82,17 @@ def train_to_end(
     feed = StatusFeed(run.run_dir / "metrics" / "ps-0.jsonl")
     progress = open_progress(f"{run.config.parent.name} {run.config.stem}")
 
-    def tick() -> None:
+    def look() -> dict[str, Any] | None:
         if (status := feed.newest()) is not None:
             progress.update(status)
+        return status
 
     try:
         with Processes(tasks, run.run_dir / "logs", events) as processes:
             processes.start()
-            return Watch(tasks, processes, events, limits, say, tick).run()
+            restarts = Restarts(run.failures)
+            watch = Watch(tasks, processes, events, limits, say, look, restarts)
+            return watch.run()
     finally:
         progress.close()
 

@@ -59,6 +59,16 @@ def signals_as_events(events: Events) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@dataclasses.dataclass
+class _Started:
+    """A process of a task."""
+
+    task: Task
+    process: subprocess.Popen
+    time_ns: int  # unix, right before its start
+    killed: bool = False
+
+
 class Processes:
     """The processes of some tasks, each in a session of its own, so that the signals of
     a terminal reach the launcher alone.
@@ -76,7 +86,7 @@ class Processes:
         self._tasks = tasks
         self._logs = logs
         self._events = events
-        self._started: list[tuple[Task, subprocess.Popen]] = []
+        self._started: list[_Started] = []
         self._waiters: list[threading.Thread] = []
 
     def __enter__(self) -> Processes:
@@ -88,31 +98,44 @@ class Processes:
     def start(self) -> None:
         """Raises OSError when a process cannot be started."""
         for task in self._tasks:
-            process = self._start(task)
-            self._started.append((task, process))
-            waiter = threading.Thread(
-                target=self._wait, args=(task, process), name=f"wait for {task.name}"
-            )
-            # Ends with its process, which `close` kills; a daemon only for the case
-            # that the kernel does not let go of that process.
-            waiter.daemon = True
-            waiter.start()
-            self._waiters.append(waiter)
+            self._start(task)
+
+    def start_again(self, task: Task) -> None:
+        """Starts a task whose process has ended; what that one has left is killed.
+
+        Raises OSError when the process cannot be started.
+        """
+        for ended in self._of(task.job, task.index):
+            for child in self._leftovers({ended.process.pid}):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    child.kill()
+            self._close_stdin(ended)
+            self._started.remove(ended)
+        self._waiters = [waiter for waiter in self._waiters if waiter.is_alive()]
+        self._start(task)
 
     def signal(self, job: str, index: int, number: int) -> None:
         """Sends a signal to one task, if it still runs."""
-        for task, process in self._started:
-            if (task.job, task.index) == (job, index):
-                process.send_signal(number)
+        for started in self._of(job, index):
+            started.process.send_signal(number)
+
+    def kill_if_older(self, job: str, index: int, time_ns: int) -> bool:
+        """Kills a task and its children, once, if it was started before that unix time;
+        whether it did."""
+        for started in self._of(job, index):
+            if started.time_ns < time_ns and not started.killed:
+                started.killed = True
+                self._kill(started)
+                return True
+        return False
 
     def signal_all(self, number: int) -> None:
         """Sends a signal to every task that runs, SIGKILL to their children too."""
-        for _, process in self._started:
+        for started in self._started:
             if number != signal.SIGKILL:
-                process.send_signal(number)
-            elif process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
+                started.process.send_signal(number)
+            else:
+                self._kill(started)
 
     def close(self) -> None:
         """Kills what still runs and what ended tasks left behind; may be repeated."""
@@ -120,33 +143,58 @@ class Processes:
         deadline = time.monotonic() + REAP_SECS
         for waiter in self._waiters:
             waiter.join(max(0.0, deadline - time.monotonic()))
-        for _, process in self._started:
-            if process.stdin is not None:
-                process.stdin.close()
-        _, stubborn = psutil.wait_procs(self._leftovers(), timeout=LEFTOVER_SECS)
+        for started in self._started:
+            self._close_stdin(started)
+        sessions = {started.process.pid for started in self._started}
+        leftovers = self._leftovers(sessions)
+        _, stubborn = psutil.wait_procs(leftovers, timeout=LEFTOVER_SECS)
         for child in stubborn:
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.kill()
         psutil.wait_procs(stubborn, timeout=KILLED_SECS)
 
-    def _start(self, task: Task) -> subprocess.Popen:
+    def _of(self, job: str, index: int) -> list[_Started]:
+        return [s for s in self._started if (s.task.job, s.task.index) == (job, index)]
+
+    def _start(self, task: Task) -> None:
+        time_ns = time.time_ns()
         with (self._logs / task.log_name).open("ab") as log:
-            return subprocess.Popen(
-                task.argv,
+            process = subprocess.Popen(
+                task.command,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **task.environment},
                 start_new_session=True,
             )
+        self._started.append(_Started(task, process, time_ns))
+        waiter = threading.Thread(
+            target=self._wait, args=(task, process), name=f"wait for {task.name}"
+        )
+        # Ends with its process, which `close` kills; a daemon only for the case that
+        # the kernel does not let go of that process.
+        waiter.daemon = True
+        waiter.start()
+        self._waiters.append(waiter)
 
     def _wait(self, task: Task, process: subprocess.Popen) -> None:
         exit_code = process.wait()
         self._events.put(TaskExit(task, exit_code, time.time()))
 
-    def _leftovers(self) -> list[psutil.Process]:
-        """What lives on in the sessions of the tasks."""
-        sessions = {process.pid for _, process in self._started}
+    @staticmethod
+    def _kill(started: _Started) -> None:
+        if started.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.process.pid, signal.SIGKILL)
+
+    @staticmethod
+    def _close_stdin(started: _Started) -> None:
+        if started.process.stdin is not None:
+            started.process.stdin.close()
+
+    @staticmethod
+    def _leftovers(sessions: set[int]) -> list[psutil.Process]:
+        """What lives on in these sessions of tasks."""
         living = []
         for child in psutil.process_iter():
             with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):

@@ -20,15 +20,21 @@ def complete_summary(
 ) -> dict[str, Any]:
     """The whole summary, also on disk: learner 0's part, exit codes, `additions`.
 
-    `farewell_secs` goes from the stop condition to the last exit. A reader of the file
-    sees the old one or the new one. Raises OSError, or ValueError when learner 0's part
-    is no JSON object.
+    A task that was started again has the exit code of its last process, and how many
+    `restarts` that took. `farewell_secs` goes from the stop condition to the last exit.
+    A reader of the file sees the old one or the new one. Raises OSError, or ValueError
+    when learner 0's part is no JSON object.
     """
     summary = json.loads(path.read_text())
     if not isinstance(summary, dict):
         raise ValueError(f"{path}: expected a JSON object, got {summary!r}")
     summary["tasks"] = [
-        {"job": exit.task.job, "task": exit.task.index, "exit_code": exit.exit_code}
+        {
+            "job": exit.task.job,
+            "task": exit.task.index,
+            "exit_code": exit.exit_code,
+            "restarts": exit.task.restart,
+        }
         for exit in sorted(exits, key=lambda exit: (exit.task.job, exit.task.index))
     ]
     if "stop_time" in summary and exits:
@@ -46,12 +52,15 @@ def report(summary: dict[str, Any], path: Path) -> str:
     evaluation = summary.get("final_evaluation") or {}
     channels = summary.get("channels") or {}
     lost = ", ".join(f"{name} {rows.get('lost')}" for name, rows in channels.items())
+    failures = summary.get("failures") or {}
+    failed = ", ".join(f"{job} {n}" for job, n in failures.items() if n)
     rows = {
         "stop reason": summary.get("stop_reason"),
         "env steps": summary.get("env_steps"),
         "env steps/s": summary.get("env_steps_per_sec"),
         "final mean return": evaluation.get("mean_return"),
         "rows lost": lost or None,
+        "tasks that failed": failed or None,
         "summary": path,
     }
     known = {name: value for name, value in rows.items() if value is not None}

@@ -7,11 +7,14 @@ import queue
 import signal
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from distrl.lifecycle.failure_policy import FAIL, IGNORE, RESTART, FailurePolicies
 from launch.description import Task
 from launch.processes import Event, Events, Processes, TaskExit
+from launch.restarts import ENDED_BY_OTHERS, Decision, Restarts
 
-ENDED_BY_OTHERS = 3  # exit code of a task that ended because another one failed
+ENDING_PHASES = ("stopping", "finished")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Limits:
 class Outcome:
     """How a run has ended."""
 
-    exits: tuple[TaskExit, ...]  # in the order of their times
+    exits: tuple[TaskExit, ...]  # in order of time; of each task the last one
     cause: TaskExit | None  # the failure that ended the run
     overdue: tuple[Task, ...]  # had to be ended from outside, without any failure
     stopped: bool  # a signal asked the launcher to end
@@ -45,12 +48,14 @@ class Outcome:
 
 
 class Watch:
-    """Follows the events of started tasks, and ends what does not end by itself.
+    """Follows the events of started tasks, starts them again where the run's policies
+    want that, and ends what does not end by itself.
 
-        outcome = Watch(tasks, processes, events, limits, say, tick).run()
+        outcome = Watch(tasks, processes, events, limits, say, look, restarts).run()
 
     The run ends in order when ps 0 gets a SIGTERM; everything harder is a last resort.
-    `say` gets lines for the user, `tick` is called every `tick_secs`.
+    `say` gets lines for the user; `look`, called every `tick_secs` and when a task
+    fails, returns the newest status of ps 0 if there is a new one.
     """
 
     def __init__(
@@ -60,14 +65,17 @@ class Watch:
         events: Events,
         limits: Limits,
         say: Callable[[str], None],
-        tick: Callable[[], None],
+        look: Callable[[], dict[str, Any] | None],
+        restarts: Restarts,
     ):
         self._alive = list(tasks)
         self._processes = processes
         self._events = events
         self._limits = limits
         self._say = say
-        self._tick = tick
+        self._look = look
+        self._restarts = restarts
+        self._phase = ""
         self._next_tick = time.monotonic()
         self._due: list[tuple[float, int]] = []  # when all get which signal
         self._give_up = float("inf")
@@ -90,8 +98,8 @@ class Watch:
             self._send_what_is_due()
             if time.monotonic() >= self._next_tick:
                 self._next_tick = time.monotonic() + self._limits.tick_secs
-                self._tick()
-        self._tick()
+                self._take_status()
+        self._take_status()
         real = [exit for exit in self._failures if exit.exit_code != ENDED_BY_OTHERS]
         return Outcome(
             tuple(self._exits),
@@ -110,16 +118,75 @@ class Watch:
         except queue.Empty:
             return None
 
+    # What ps 0 says.
+
+    def _take_status(self) -> None:
+        status = self._look()
+        if status is None:
+            return
+        self._phase = status.get("phase", self._phase)
+        if "failure_policies" in status:  # also those that a gin file has set
+            self._restarts.policies = FailurePolicies(**status["failure_policies"])
+        for name, incarnation in status.get("lost", {}).items():
+            self._end_lost(name, incarnation)
+
+    def _end_lost(self, name: str, incarnation: int) -> None:
+        """Kills a task that ps 0 has given up: it is stopped, or leaves anyway. Its
+        incarnation, a unix time in ns, tells it from one that was started since."""
+        for task in self._alive:
+            place = (task.job, task.index)
+            if f"{task.job}/{task.index}" == name and self._restarts.survives(task):
+                if self._processes.kill_if_older(*place, incarnation):
+                    self._say(f"{task.name} is lost; killing it")
+
+    # What tasks do.
+
     def _on_exit(self, event: TaskExit) -> None:
         self._alive.remove(event.task)
-        self._exits.append(event)
+        in_order = not event.exit_code
         if event.exit_code and not self._forced:
-            self._on_failure(event)
+            decision = self._decide(event)
+            if decision.action == RESTART:
+                if self._start_again(event.task):
+                    return
+                decision = Decision(FAIL, "ending the run")
+            if decision.action == FAIL:
+                self._on_failure(event, decision.words)
+            in_order = decision.action == IGNORE
+        self._exits.append(event)
         only_ps = all(task.job == "ps" for task in self._alive)
-        if event.exit_code == 0 and (only_ps or _is_chief_ps(event.task)):
+        if in_order and (only_ps or _is_chief_ps(event.task)):
             self._end_all_in(self._limits.shutdown_secs)
+        if _is_chief_ps(event.task):
+            self._end_newcomers()
 
-    def _on_failure(self, event: TaskExit) -> None:
+    def _decide(self, event: TaskExit) -> Decision:
+        """What to do about a failure, which is told to the user unless it is fatal."""
+        self._take_status()
+        ps = any(_is_chief_ps(task) for task in self._alive)
+        ending = self._asked or not ps or self._phase in ENDING_PHASES
+        decision = self._restarts.decide(event, ending)
+        if decision.action != FAIL:
+            self._say(f"{describe_exit(event)}; {decision.words}")
+        return decision
+
+    def _start_again(self, task: Task) -> bool:
+        again = task.again()
+        try:
+            self._processes.start_again(again)
+        except OSError as error:
+            self._say(f"{task.name} cannot be started again: {error}")
+            return False
+        self._alive.append(again)
+        return True
+
+    def _end_newcomers(self) -> None:
+        """Who was started again and comes after ps 0 has left would wait for it."""
+        for task in self._alive:
+            if task.restart:
+                self._processes.signal(task.job, task.index, signal.SIGTERM)
+
+    def _on_failure(self, event: TaskExit, words: str) -> None:
         if (
             self._asked
             and _is_chief_ps(event.task)
@@ -131,7 +198,7 @@ class Watch:
             return
         self._failures.append(event)
         if len(self._failures) == 1:
-            self._say(f"{describe_exit(event)}; ending the run")
+            self._say(f"{describe_exit(event)}; {words}")
             self._ask()
             self._end_all_in(self._limits.failure_grace_secs)
 

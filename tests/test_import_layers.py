@@ -32,7 +32,12 @@ LAYERS = {
 }
 PROGRAMS = ("train", "evaluate", "benchmark")  # configured by configurables
 WITHOUT_TENSORFLOW = ("core", "memories", "environments", "worlds", "metrics")
-FOR_THE_LAUNCHER = ("distrl.metrics", "distrl.cluster.spec")
+FOR_THE_LAUNCHER = (
+    "distrl.metrics",
+    "distrl.cluster.spec",
+    "distrl.core.errors",
+    "distrl.lifecycle.failure_policy",
+)
 
 Imports = list[tuple[str, str, str]]  # (place, importing part of distrl, module)
 
@@ -137,7 +142,8 @@ names = [m.name for m in pkgutil.walk_packages(distrl.__path__, "distrl.")]
 names = [n for n in names if n.split(".")[1] in sys.argv[1].split(",")]
 assert len(names) > 20, names
 # The programs set no_proxy before TensorFlow reads it.
-for name in [*names, "distrl.cluster.spec", "distrl.train"]:
+alone = ["distrl.cluster.spec", "distrl.lifecycle.failure_policy", "distrl.train"]
+for name in [*names, *alone]:
     importlib.import_module(name)
     if "tensorflow" in sys.modules:
         sys.exit(f"{name} imports tensorflow")

@@ -100,22 +100,25 @@ class ActorLearnerAgent(abc.ABC):
             return environment.spec
 
     def make_environment(
-        self, seed: int, job: str, task: int, num_envs: int
+        self, seed: int, job: str, task: int, num_envs: int, restart: int = 0
     ) -> VectorEnvironment:
-        """Environments of one task, each with a random stream of its own."""
-        return self._environment_factory(
-            num_envs=num_envs, seeds=EnvironmentSeeds(seed, job, task)
-        )
+        """Environments of one task, each with a random stream of its own; `restart`
+        counts the starts of the task before this one."""
+        own_seeds = EnvironmentSeeds(seed, job, task, restart=restart)
+        return self._environment_factory(num_envs=num_envs, seeds=own_seeds)
 
-    def make_groups(self, seed: int, task: int) -> list[VectorEnvironment]:
-        """The environments of one actor, in groups that step in turn."""
+    def make_groups(
+        self, seed: int, task: int, restart: int = 0
+    ) -> list[VectorEnvironment]:
+        """The environments of one actor, in groups that step in turn; `restart` counts
+        its starts before this one, so that it does not play the same episodes again."""
         share, rest = divmod(self.num_envs, self.num_groups)
         groups: list[VectorEnvironment] = []
         first = 0
         try:
             for group in range(self.num_groups):
                 number = share + (group < rest)
-                own_seeds = EnvironmentSeeds(seed, "actor", task, first)
+                own_seeds = EnvironmentSeeds(seed, "actor", task, first, restart)
                 made = self._environment_factory(num_envs=number, seeds=own_seeds)
                 groups.append(made)
                 first += number
@@ -129,7 +132,8 @@ class ActorLearnerAgent(abc.ABC):
         """Where actor 0 is judged, an environment an episode; None for the others."""
         if task.index > 0:
             return None
-        return self.make_environment(task.run.seed, "evaluation", 0, episodes)
+        place = (task.run.seed, "evaluation", 0)
+        return self.make_environment(*place, episodes, task.restart)
 
     def make_policy(
         self, spec: EnvironmentSpec, parameters: Mapping[str, np.ndarray]
@@ -149,7 +153,12 @@ class ActorLearnerAgent(abc.ABC):
             return
         conditions = task.run.stop
         state = RunState(
-            task.cluster, task.config, conditions, task.timeouts, time.monotonic()
+            task.cluster,
+            task.config,
+            conditions,
+            task.timeouts,
+            time.monotonic(),
+            task.run.failures,
         )
         reporter = RunReporter(task.run_dir, conditions)
         monitor = StopMonitor(

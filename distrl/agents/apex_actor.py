@@ -101,7 +101,8 @@ class ApexActor:
         spec, number = environments[0].spec, sum(sizes)
         total = task.cluster.num_actors * number
         first = task.index % task.cluster.num_actors * number
-        seed = seeds.seed_sequence(task.run.seed, "actor", task.index)
+        place = ("actor", task.index)
+        seed = seeds.seed_sequence(task.run.seed, *place, restart=task.restart)
         places = range(first, first + number)
         self._policy = make_behaviour(model, spec, acting, places, total, seed)
         memories = len(task.cluster.memory)

@@ -12,7 +12,7 @@ from distrl.agents.apex_learner import ApexLearner
 from distrl.agents.apex_memory import ApexMemory, experience_channel
 from distrl.agents.async_agent import AsyncAgent
 from distrl.agents.settings import Acting, Learning, Replay
-from distrl.cluster.proxy_sender import ProxySender, SenderSettings
+from distrl.cluster.messages import ChannelSpec
 from distrl.core import seeds
 from distrl.core.errors import ConfigError
 from distrl.core.specs import EnvironmentSpec
@@ -103,12 +103,8 @@ class ApexAgent(AsyncAgent):
         evaluation = self.make_evaluation(task, self.acting.evaluation_episodes)
         return ApexActor(task, groups, evaluation, self.model, self.acting)
 
-    def make_senders(self, task: Task, spec: EnvironmentSpec) -> list[ProxySender]:
-        settings = SenderSettings(capacity=2, max_message_bytes=0)
-        return [
-            task.sender(experience_channel(spec), address, settings)
-            for address in task.addresses("memory")
-        ]
+    def experience_channel(self, spec: EnvironmentSpec) -> ChannelSpec:
+        return experience_channel(spec)
 
     def make_memory(self, task: Task, spec: EnvironmentSpec) -> ApexMemory:
         seed = seeds.seed_sequence(task.run.seed, "memory", task.index)

@@ -16,9 +16,9 @@ from distrl.agents.actor_learner_agent import (
     leave,
     parameter_store,
 )
-from distrl.cluster.messages import Message
+from distrl.cluster.messages import ChannelSpec, Message
 from distrl.cluster.parameter_threads import ParameterPuller
-from distrl.cluster.proxy_sender import ProxySender
+from distrl.cluster.proxy_sender import ProxySender, SenderSettings
 from distrl.core import specs
 from distrl.core.errors import PeerUnreachable
 from distrl.core.specs import EnvironmentSpec, Nest
@@ -27,6 +27,9 @@ from distrl.environments.vector_environment import VectorEnvironment
 from distrl.lifecycle.task import Task
 
 log = logging.getLogger(__name__)
+
+# What waits grows stale, and has the size that the agent wants.
+_TO_MEMORIES = SenderSettings(capacity=2, max_message_bytes=0)
 
 
 class Shipment(NamedTuple):
@@ -93,8 +96,8 @@ class AsyncAgent(ActorLearnerAgent):
         """Called once the task has joined; opens the memory's channels."""
 
     @abc.abstractmethod
-    def make_senders(self, task: Task, spec: EnvironmentSpec) -> list[ProxySender]:
-        """An actor's senders, one for each memory."""
+    def experience_channel(self, spec: EnvironmentSpec) -> ChannelSpec:
+        """What actors send to each memory."""
 
     # The jobs.
 
@@ -113,13 +116,17 @@ class AsyncAgent(ActorLearnerAgent):
 
     def run_actor(self, task: Task) -> None:
         with contextlib.ExitStack() as stack:
-            groups = self.make_groups(task.run.seed, task.index)
+            groups = self.make_groups(task.run.seed, task.index, task.restart)
             for group in groups:
                 stack.enter_context(group)
             spec = groups[0].spec
             self.check(spec, task)
             task.join(specs.describe(spec))
-            senders = self.make_senders(task, spec)
+            channel = self.experience_channel(spec)
+            senders = [
+                task.sender(channel, address, _TO_MEMORIES)
+                for address in task.addresses("memory")
+            ]
             actor = self.make_actor(task, spec, groups)
             puller = ParameterPuller(
                 parameter_store(task), self._pull_secs(), task.timeouts.heartbeat_secs

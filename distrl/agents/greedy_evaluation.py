@@ -94,12 +94,17 @@ class GreedyEvaluation:
         reached = float(np.mean(returns))
         log.info("evaluation of version %d: %.2f", self._version, reached)
         gauges = {"evaluation_return": reached, "evaluation_version": self._version}
-        if reached >= self._best_return:
+        if reached >= self._best_return and not self._was_surpassed(reached):
             self._best = self._best or parameter_store(self._task, BEST)
             self._best.write(self._version, self._parameters)
             self._best_return = reached
             gauges |= {"best_return": reached, "best_version": self._version}
         self._task.gauges |= gauges
+
+    def _was_surpassed(self, reached: float) -> bool:
+        """Whether an earlier life of this task has left better parameters."""
+        view = self._task.view
+        return view.best_version is not None and reached < view.best_return
 
     def close(self) -> None:
         for judged in self._judged or ():

@@ -10,7 +10,7 @@ from distrl.agents.impala_actor import ImpalaActor
 from distrl.agents.impala_learner import ImpalaLearner
 from distrl.agents.impala_memory import ImpalaMemory, unrolls_channel
 from distrl.agents.settings import Inference, Learning, UnrollBatches, Unrolls
-from distrl.cluster.proxy_sender import ProxySender, SenderSettings
+from distrl.cluster.messages import ChannelSpec
 from distrl.core import seeds
 from distrl.core.errors import ConfigError
 from distrl.core.specs import EnvironmentSpec
@@ -84,12 +84,8 @@ class ImpalaAgent(AsyncAgent):
             task, groups, evaluation, self.model, self.unrolls, self.inference
         )
 
-    def make_senders(self, task: Task, spec: EnvironmentSpec) -> list[ProxySender]:
-        settings = SenderSettings(capacity=2, max_message_bytes=0)
-        return [
-            task.sender(unrolls_channel(self._spec(spec)), address, settings)
-            for address in task.addresses("memory")
-        ]
+    def experience_channel(self, spec: EnvironmentSpec) -> ChannelSpec:
+        return unrolls_channel(self._spec(spec))
 
     def make_memory(self, task: Task, spec: EnvironmentSpec) -> ImpalaMemory:
         memory = self._make_memory(spec, task)

@@ -39,7 +39,8 @@ class PPOActor:
         self._task, self._rounds = task, rounds
         self._spec: EnvironmentSpec = groups[0].spec
         self._sampler = FlatSampler(model, self._spec)
-        sequence = seeds.seed_sequence(task.run.seed, "actor", task.index)
+        place = ("actor", task.index)
+        sequence = seeds.seed_sequence(task.run.seed, *place, restart=task.restart)
         self._streams = PolicyStreams(groups, LocalPolicy(self._sampler, sequence))
         self._names = stream_numbers(task, self._streams.num_streams)
         self._unroll_length = model.core.unroll_length if model.core else 1

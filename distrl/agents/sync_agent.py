@@ -83,7 +83,7 @@ class SyncAgent(ActorLearnerAgent):
 
     def run_actor(self, task: Task) -> None:
         with contextlib.ExitStack() as stack:
-            groups = self.make_groups(task.run.seed, task.index)
+            groups = self.make_groups(task.run.seed, task.index, task.restart)
             for group in groups:
                 stack.enter_context(group)
             spec = groups[0].spec

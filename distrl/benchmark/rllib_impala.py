@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from typing import Any
 
 from distrl.benchmark import unroll_peers
@@ -101,6 +102,7 @@ def main() -> None:
     flags = unroll_peers.parse(__doc__)
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # or into ~/.ray
     import ray
 
     ray.init(

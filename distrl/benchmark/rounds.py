@@ -18,55 +18,35 @@ epochs beside it (the default configuration only). One line each:
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 
-from distrl.benchmark import stable_baselines_ppo
-from distrl.benchmark.measuring import (
-    Record,
-    child,
-    end_on_sigterm,
-    print_records,
-    rounded,
-)
+from distrl.benchmark import whole_runs
+from distrl.benchmark.measuring import Record, end_on_sigterm, print_records, rounded
 
 DEFAULT_CONFIG = "configs/ppo/cartpole.gin"
-_NEVER_SECS = 1e9
-_SPARE_SECS = 120.0  # for the start of the peer
+PEER = "stable_baselines_ppo"
 
 
 def bindings(flags: argparse.Namespace) -> list[str]:
     """The lines of gin that make the run end where it should."""
-    ends = [
-        "StopConditions.max_env_steps = None",
-        "StopConditions.max_learner_steps = None",
-        f"StopConditions.target_return = {flags.target_return}",
-        f"StopConditions.max_seconds = {flags.secs}",
-    ]
+    lines = [*flags.gin_binding, *whole_runs.ends(flags.secs, flags.target_return)]
     if flags.target_return is None:
-        ends.append(f"Rounds.evaluation_period_secs = {_NEVER_SECS}")
-    return [*flags.gin_binding, *ends]
+        never = whole_runs.NEVER_SECS
+        lines.append(f"Rounds.evaluation_period_secs = {never}")
+    return lines
 
 
 def our_run(flags: argparse.Namespace) -> Record:
     """The record of a run. Raises RuntimeError when it fails."""
     with tempfile.TemporaryDirectory(prefix="distrl-benchmark-") as folder:
-        run_dir = pathlib.Path(folder) / "run"
-        arguments = ["launch.local", flags.config, f"--run_dir={run_dir}"]
-        arguments += ["--no_final_evaluation", f"--num_actors={flags.num_actors}"]
-        arguments += [f"--seed={flags.seed}"]
-        arguments += [f"--gin_binding={binding}" for binding in bindings(flags)]
-        with child(arguments) as process:
-            for line in process.stdout or ():
-                print(line, end="", file=sys.stderr, flush=True)
-            process.wait()
-        if process.returncode:
-            raise RuntimeError(f"the run failed with exit code {process.returncode}")
-        return record_of(json.loads((run_dir / "summary.json").read_text()))
+        run_dir, lines = pathlib.Path(folder) / "run", bindings(flags)
+        run = whole_runs.whole_run(
+            flags.config, lines, flags.num_actors, run_dir, flags.seed
+        )
+        return record_of(run.summary)
 
 
 def record_of(summary: Record) -> Record:
@@ -87,19 +67,10 @@ def record_of(summary: Record) -> Record:
 
 def peer_run(flags: argparse.Namespace) -> Record:
     """The peer's record. Raises RuntimeError when it fails."""
-    command = [flags.peer_python, stable_baselines_ppo.__file__]
-    command += [f"--secs={flags.secs}", f"--seed={flags.seed}"]
+    arguments = [f"--secs={flags.secs}", f"--seed={flags.seed}"]
     if flags.target_return is not None:
-        command.append(f"--target_return={flags.target_return}")
-    done = subprocess.run(
-        command,
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=4 * flags.secs + _SPARE_SECS,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}")
-    record = json.loads(done.stdout.splitlines()[-1])
+        arguments.append(f"--target_return={flags.target_return}")
+    record, _ = whole_runs.peer_run(flags.peer_python, PEER, arguments, flags.secs)
     return {**record, "rounds_per_sec": None, "overhead_share": None}
 
 
@@ -121,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if flags.peer_python:
             records.append(peer_run(flags))
         print_records([rounded(record) for record in records])
-    except (RuntimeError, subprocess.TimeoutExpired) as error:
+    except (RuntimeError, OSError) as error:
         sys.exit(f"rounds: {error}")
 
 

@@ -32,52 +32,23 @@ from collections.abc import Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
-import numpy as np
-
-from distrl.benchmark import configured
+from distrl.benchmark import configured, whole_runs
 from distrl.benchmark.measuring import (
     Record,
     check_repeats,
-    child,
     end_on_sigterm,
     json_lines,
     output_of,
     rounded,
     table,
 )
-
-JOBS = ("actor", "memory", "learner", "ps")
-_NEVER_SECS = 1e9
-_BINDINGS = (
-    "StopConditions.max_env_steps = None",
-    "StopConditions.max_learner_steps = None",
-    "StopConditions.target_return = None",
-    f"Acting.evaluation_period_secs = {_NEVER_SECS}",
-)
+from distrl.benchmark.whole_runs import JOBS, running_lines, wait_fractions
 
 
-def whole_run(flags: argparse.Namespace, run_dir: pathlib.Path) -> Record:
-    """The summary of a run. Raises RuntimeError when it fails."""
-    bindings = [*flags.gin_binding, *_BINDINGS]
-    bindings.append(f"StopConditions.max_seconds = {flags.secs}")
-    arguments = ["launch.local", flags.config, f"--run_dir={run_dir}"]
-    arguments += ["--no_final_evaluation", f"--num_actors={flags.num_actors}"]
-    arguments += [f"--gin_binding={binding}" for binding in bindings]
-    with child(arguments) as process:
-        for line in process.stdout or ():
-            print(line, end="", file=sys.stderr, flush=True)
-        process.wait()
-    if process.returncode:
-        raise RuntimeError(f"the run failed with exit code {process.returncode}")
-    return json.loads((run_dir / "summary.json").read_text())
-
-
-def wait_fractions(run_dir: pathlib.Path) -> dict[str, float]:
-    """By job, the mean of ps 0's status lines while the run was running."""
-    lines = json_lines((run_dir / "metrics" / "ps-0.jsonl").read_text())
-    waits = [line["waits"] for line in lines if line["phase"] == "running"]
-    shares = {job: [w[job] for w in waits if w.get(job) is not None] for job in JOBS}
-    return {job: float(np.mean(found)) for job, found in shares.items() if found}
+def bindings(flags: argparse.Namespace) -> list[str]:
+    """The lines of gin that make the run end where it should."""
+    never = f"Acting.evaluation_period_secs = {whole_runs.NEVER_SECS}"
+    return [*flags.gin_binding, *whole_runs.ends(flags.secs), never]
 
 
 def part_programs(
@@ -200,11 +171,14 @@ def measure_round(flags: argparse.Namespace) -> Record:
     """The record of a run and its parts. Raises RuntimeError, ValueError."""
     with tempfile.TemporaryDirectory(prefix="distrl-benchmark-") as folder:
         run_dir = pathlib.Path(folder) / "run"
-        summary = whole_run(flags, run_dir)
+        summary, _ = whole_runs.whole_run(
+            flags.config, bindings(flags), flags.num_actors, run_dir
+        )
         programs = part_programs(flags, run_dir, summary)
         alone = parts_alone(programs)
         together = parts_together(programs, flags.num_actors)
-        return result(flags, summary, wait_fractions(run_dir), alone, together)
+        waits = wait_fractions(running_lines(run_dir))
+        return result(flags, summary, waits, alone, together)
 
 
 def measure(flags: argparse.Namespace) -> Record:

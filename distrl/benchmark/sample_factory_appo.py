@@ -36,7 +36,7 @@ def make_pong(*name: Any, **settings: Any) -> Any:
     import numpy as np
     from ale_py.env import AtariEnv
 
-    env = AtariEnv("pong", frameskip=1, repeat_action_probability=0.0)
+    env: Any = AtariEnv("pong", frameskip=1, repeat_action_probability=0.0)
     env = gym.wrappers.AtariPreprocessing(env, noop_max=30, frame_skip=4)
     env = gym.wrappers.FrameStack(env, 4)
 
@@ -47,7 +47,7 @@ def make_pong(*name: Any, **settings: Any) -> Any:
     return AsArray(env)
 
 
-NETWORKS = {
+NETWORKS: dict[str, dict[str, Any]] = {
     "cartpole": {
         "encoder_mlp_layers": unroll_peers.HIDDEN_SIZES,
         "nonlinearity": "tanh",
@@ -64,7 +64,7 @@ NETWORKS = {
 
 def arguments(flags: argparse.Namespace) -> list[str]:
     """Sample Factory's command line."""
-    settings = {
+    settings: dict[str, Any] = {
         "algo": "APPO",
         "env": flags.task,
         "device": "cpu",

@@ -1,8 +1,9 @@
 """The peer of `benchmark.rounds`: stable-baselines3's PPO in one process.
 
-Run by an interpreter that has stable-baselines3; needs nothing of distrl. Prints one
-JSON line. The rollout, the epochs, the minibatch and the network are those of
-`configs/ppo/cartpole.gin` with 2 actors.
+Run as `python -m distrl.benchmark.stable_baselines_ppo` by an interpreter that has
+stable-baselines3; needs nothing else of distrl. Prints one JSON line. The rollout, the
+epochs, the minibatch and the network are those of `configs/ppo/cartpole.gin` with 2
+actors.
 """
 
 from __future__ import annotations

@@ -24,34 +24,34 @@ class TreeCpu:
     beyond its death if its parent, too of the tree, has waited for it.
     """
 
-    def __init__(self, pid: int, period_secs: float = 1.0):
+    def __init__(self, pid: int, period_secs: float = 0.5):
         self._root = psutil.Process(pid)
         self._period_secs = period_secs
         self._seen: set[psutil.Process] = set()
         self._times: list[float] = []
         self._totals: list[float] = []
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._sample, name=f"cpu of {pid}")
+        self._thread = threading.Thread(target=self._watch, name=f"cpu of {pid}")
 
     def __enter__(self) -> TreeCpu:
+        self._sample()
         self._thread.start()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._end.set()
         self._thread.join()
+        self._sample()
 
     def between(self, begin: float, end: float) -> float:
         """CPU seconds between two readings of `time.time()`, linear between samples.
 
-        Raises ValueError for a time at which nothing was sampled yet or any more.
+        Raises ValueError for times outside of the block.
         """
-        first, last = (self._times or [np.inf])[0], (self._times or [-np.inf])[-1]
-        # The last sample may be as old as one period.
-        if not first <= begin <= end <= last + self._period_secs:
+        first, last = self._times[0], self._times[-1]
+        if not first <= begin <= end <= last:
             raise ValueError(f"sampled from {first} to {last}, not {begin} to {end}")
-        # A process that nobody waited for takes its share along; it was used all the
-        # same.
+        # The dead take what nobody waited for along; it was used all the same.
         totals = np.maximum.accumulate(self._totals)
         at_begin, at_end = np.interp([begin, end], self._times, totals)
         return float(at_end - at_begin)
@@ -64,13 +64,14 @@ class TreeCpu:
                 process.kill()
         psutil.wait_procs(self._seen, _END_SECS)
 
+    def _watch(self) -> None:
+        while not self._end.wait(self._period_secs):
+            self._sample()
+
     def _sample(self) -> None:
-        while True:
-            total = sum(map(_cpu_secs, self._see()))
-            self._times.append(time.time())
-            self._totals.append(total)
-            if self._end.wait(self._period_secs):
-                return
+        total = sum(map(_cpu_secs, self._see()))
+        self._times.append(time.time())
+        self._totals.append(total)
 
     def _see(self) -> list[psutil.Process]:
         """The living processes of the tree."""

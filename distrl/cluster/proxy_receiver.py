@@ -129,6 +129,13 @@ class ProxyReceiver:
             record = self._producers.get(producer)
             return record is not None and record.ended
 
+    def rows_seen(self) -> dict[str, int]:
+        """The rows of each producer ("job/task/incarnation") up to its last message,
+        gaps included."""
+        with self._lock:
+            records = self._producers.items()
+            return {f"{p}/{p.incarnation}": record.total_rows for p, record in records}
+
     def close(self) -> None:
         """Closes the queue; what is in it can still be read with `get`."""
         self.owner.close()

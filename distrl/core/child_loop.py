@@ -7,6 +7,7 @@ and ends the process soon after it.
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import pickle
@@ -32,12 +33,15 @@ def run_child(end: socket.socket, parents_end: socket.socket | None, name: str) 
     """The life of the process. `parents_end` is what fork has copied, to be closed."""
     if parents_end is not None:
         parents_end.close()
+        atexit._clear()  # what fork has copied is the parent's to do
     for variable in [key for key in os.environ if key.startswith(MPI_PREFIXES)]:
         del os.environ[variable]  # a fork server may be older than the cleaning
     host = Host(end, name)
     host.handle_signals()
     threading.Thread(target=_watch_parent, args=(host,), daemon=True).start()
-    sys.exit(host.live())
+    code = host.live()
+    atexit._run_exitfuncs()  # multiprocessing does not, but for "spawn"
+    sys.exit(code)
 
 
 class Host:

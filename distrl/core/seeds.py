@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+_RESTARTS_OF_A_SLOT = 1 << 16  # in one life of its task
 JOBS = ("ps", "memory", "learner", "actor", "evaluation")
 
 
@@ -35,20 +36,26 @@ def integer_seed(sequence: np.random.SeedSequence) -> int:
 class EnvironmentSeeds:
     """The seeds of one task's environments: `seeds.of(slot, restart)`.
 
-    `first` is the number of slot 0, for a group of the task's environments.
+    `first` is the number of slot 0, for a group of the task's environments; `restart`
+    counts the starts of the task before this one.
     """
 
     seed: int  # of the run
     job: str
     task: int
     first: int = 0
+    restart: int = 0
 
     def of(self, slot: int, restart: int = 0) -> int:
-        """A 31-bit seed; restart 0 is the first start. Raises ValueError for a
-        negative slot."""
+        """A 31-bit seed; `restart` is the slot's own, 0 its first start in this life
+        of the task. Raises ValueError for numbers out of range."""
         if slot < 0:
             raise ValueError(f"slots count from 0, got {slot}")
-        place = (self.job, self.task, self.first + slot + 1, restart)
+        if not 0 <= restart < _RESTARTS_OF_A_SLOT:
+            limit = _RESTARTS_OF_A_SLOT - 1
+            raise ValueError(f"restart: expected 0 to {limit}, got {restart}")
+        lives = self.restart * _RESTARTS_OF_A_SLOT + restart
+        place = (self.job, self.task, self.first + slot + 1, lives)
         return integer_seed(seed_sequence(self.seed, *place))
 
     def behind(self, slots: int) -> EnvironmentSeeds:

@@ -21,6 +21,8 @@ class Beat:
     progress: int = 0  # of the main loop
     totals: dict[str, float] = dataclasses.field(default_factory=dict)
     gauges: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # channel → producer, as "job/task/incarnation" → rows up to its last message
+    seen: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     stop_request: str = ""
     run_id: str = ""  # from learner 0
     config: dict[str, str] | None = None  # with the first beats, until it is accepted

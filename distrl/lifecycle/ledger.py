@@ -8,6 +8,7 @@ import pathlib
 import time
 from typing import Any
 
+from distrl.cluster.spec import JOBS
 from distrl.lifecycle.view import View
 
 CHANNELS = ("experience", "batches", "priorities", "observations", "actions")
@@ -36,6 +37,7 @@ def ledger(view: View, wall_secs: float) -> dict[str, Any]:
         "env_steps_per_sec": round(count("env_steps") / running, 1),
         "learner_steps_per_sec": round(count("learner_steps") / running, 1),
         "samples_per_insert": _ratio(totals),
+        "failures": {job: view.failures.get(job, 0) for job in JOBS},
         "channels": {
             name: {key: count(f"{key}/{name}") for key in _COUNTS} for name in CHANNELS
         },

@@ -6,15 +6,17 @@ monitor on ps 0 feeds it.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import time
-from collections import Counter
 from typing import Any
 
 from distrl.cluster.spec import SERVING_JOBS, ClusterSpec
 from distrl.lifecycle.beat import DONE, FAILED, JOINED, Beat
+from distrl.lifecycle.books import Books
 from distrl.lifecycle.config_difference import difference, specs_of
+from distrl.lifecycle.failure_policy import FailurePolicies
+from distrl.lifecycle.failures import Failures
+from distrl.lifecycle.member import Member
 from distrl.lifecycle.settings import StopConditions, Timeouts
 
 log = logging.getLogger(__name__)
@@ -24,20 +26,7 @@ LOST, REFUSED = "lost", "refused"
 GONE = (DONE, LOST, FAILED, REFUSED)
 ENDING = "the run is ending"  # why a late task is refused
 FAILURE = "failure: "  # how the stop reason of a failed run begins
-
-
-@dataclasses.dataclass
-class Member:
-    """What is known of one task."""
-
-    incarnation: int
-    number: int
-    state: str
-    message: str
-    progress: int
-    heard: float  # when, on the caller's clock
-    moved: float  # when progress last changed
-    stalled: bool = False
+_DEFAULT_POLICIES = FailurePolicies()
 
 
 class RunState:
@@ -53,13 +42,14 @@ class RunState:
         stop: StopConditions,
         timeouts: Timeouts,
         now: float,
+        policies: FailurePolicies = _DEFAULT_POLICIES,
     ):
         self.phase, self.stop_reason, self.run_id = STARTING, "", ""
         self.members: dict[str, Member] = {}
         self._cluster, self.config = cluster, dict(config)
         self._stop_conditions, self._timeouts = stop, timeouts
-        self._totals: dict[tuple[str, int], dict[str, float]] = {}
-        self._gauges: dict[str, dict[str, Any]] = {}
+        self.failures = Failures(policies, timeouts.startup_secs)
+        self.books = Books()
         self._started = self._ticked = now
         self._had_actor = now
         self.running_since: float | None = None
@@ -78,15 +68,15 @@ class RunState:
             return
         if member.state in (REFUSED, LOST, FAILED):
             return  # it has to come back under a new incarnation
-        self._totals[beat.name, beat.incarnation] = beat.totals
-        self._gauges[beat.name] = beat.gauges
+        self.books.take(beat)
         if beat.progress != member.progress:
             member.progress, member.moved, member.stalled = beat.progress, now, False
         member.number, member.heard = beat.number, now
         member.state, member.message = beat.state, beat.message
         self.run_id = beat.run_id or self.run_id
         if beat.state == FAILED:
-            self.stop(f"{FAILURE}{beat.name}: {beat.message}", now)
+            cause = f"{beat.name}: {beat.message}"
+            self._has_failed(beat.name, beat.incarnation, cause, now)
         elif beat.stop_request:
             self.stop(beat.stop_request, now)
 
@@ -96,11 +86,15 @@ class RunState:
         member = Member(
             beat.incarnation, 0, state, refusal, beat.progress, heard=now, moved=now
         )
+        before = self.members[beat.name] if self._has_joined(beat.name) else None
         # Who is refused takes nobody's place, but stands beside.
-        beside = (
-            f"/{beat.incarnation}" if refusal and self._has_joined(beat.name) else ""
-        )
+        beside = f"/{beat.incarnation}" if refusal and before else ""
         self.members[beat.name + beside] = member
+        if before and not refusal:  # started again before anybody missed it
+            cause = f"{beat.name} was replaced by a newer one"
+            self._has_failed(beat.name, before.incarnation, cause, now)
+        if not refusal:
+            self.failures.came_back(beat.name)
         if refusal and refusal != ENDING and beat.job != "actor":
             self.stop(f"{FAILURE}{beat.name} was refused: {refusal}", now)
         return member
@@ -131,6 +125,8 @@ class RunState:
                 member.heard = min(now, member.heard + late)
                 member.moved = min(now, member.moved + late)
         self._look_for_losses(now)
+        if overdue := self.failures.overdue(now):
+            self.stop(FAILURE + overdue, now)
         if self.phase == STARTING:
             self._look_at_start(now)
         if self.phase == RUNNING:
@@ -150,10 +146,18 @@ class RunState:
             if silent > self._timeouts.silence_secs(len(self.members)):
                 member.state = LOST
                 member.message = f"no beats for {silent:.0f} s"
-                self.stop(f"{FAILURE}{name} is lost: {member.message}", now)
+                cause = f"{name} is lost: {member.message}"
+                self._has_failed(name, member.incarnation, cause, now)
             elif still > self._timeouts.stall_secs and not member.stalled:
                 member.stalled = True
                 log.warning("%s beats but has not moved for %.0f s", name, still)
+
+    def _has_failed(self, name: str, incarnation: int, cause: str, now: float) -> None:
+        """A member has failed: the policy of its job says what comes of it."""
+        self.books.close(name, incarnation)
+        left = self._num_joined(name.split("/")[0])
+        if reason := self.failures.add(name, cause, name in self._listed(), left, now):
+            self.stop(FAILURE + reason, now)
 
     def missing(self) -> list[str]:
         """The listed tasks (and an actor, and a run id) that are not there yet."""
@@ -162,7 +166,7 @@ class RunState:
             for name, address in self._listed().items()
             if not self._has_joined(name)
         ]
-        names += [] if self._num_actors() else ["an actor"]
+        names += [] if self._num_joined("actor") else ["an actor"]
         return names + ([] if self.run_id else ["a run id (learner/0 brings it)"])
 
     def _listed(self) -> dict[str, str]:
@@ -176,9 +180,9 @@ class RunState:
     def _has_joined(self, name: str) -> bool:
         return name in self.members and self.members[name].state == JOINED
 
-    def _num_actors(self) -> int:
+    def _num_joined(self, job: str) -> int:
         return sum(
-            name.startswith("actor/") and member.state == JOINED
+            name.startswith(f"{job}/") and member.state == JOINED
             for name, member in self.members.items()
         )
 
@@ -194,7 +198,7 @@ class RunState:
             )
 
     def _look_at_stop_conditions(self, now: float) -> None:
-        conditions, totals = self._stop_conditions, self.totals()
+        conditions, totals = self._stop_conditions, self.books.totals()
         for key in ("env_steps", "learner_steps"):
             limit = getattr(conditions, f"max_{key}")
             if limit is not None and totals.get(key, 0) >= limit:
@@ -203,15 +207,17 @@ class RunState:
             self.running_secs(now) >= conditions.max_seconds
         ):
             self.stop(f"max_seconds={conditions.max_seconds} reached", now)
-        target, reached = conditions.target_return, self.gauge("evaluation_return")
+        target = conditions.target_return
+        reached = self.books.gauge("evaluation_return")
         if target is not None and reached is not None and reached >= target:
             self.stop(f"target_return={target} reached: {reached}", now)
 
     def _look_for_actors(self, now: float) -> None:
-        if self._num_actors():
+        if self._num_joined("actor"):
             self._had_actor = now
         elif now - self._had_actor > self._timeouts.startup_secs:
-            self.stop(f"{FAILURE}no actor has been left for a while", now)
+            last = self.failures.last and f"; the last failure: {self.failures.last}"
+            self.stop(f"{FAILURE}no actor has been left for a while{last}", now)
 
     def _all_gone(self, but: str) -> bool:
         return all(
@@ -248,7 +254,7 @@ class RunState:
 
     def near_end(self, now: float) -> bool:
         """Whether a limit on steps is so near that tasks should beat more often."""
-        secs, totals = self.running_secs(now), self.totals()
+        secs, totals = self.running_secs(now), self.books.totals()
         if self.phase != RUNNING or not secs:
             return False
         fraction = self._stop_conditions.fraction(
@@ -257,32 +263,15 @@ class RunState:
         left = secs * (1 / fraction - 1) if fraction else float("inf")
         return left < 3 * self._timeouts.beat_period_secs
 
-    def totals(self) -> dict[str, float]:
-        """Sums over all tasks and all their incarnations."""
-        sums: Counter[str] = Counter()
-        for totals in self._totals.values():
-            sums.update(totals)
-        return dict(sums)
-
-    def job_totals(self) -> dict[str, dict[str, float]]:
-        """The same sums, job by job."""
-        sums: dict[str, Counter[str]] = {}
-        for (name, _), totals in self._totals.items():
-            sums.setdefault(name.split("/")[0], Counter()).update(totals)
-        return {job: dict(counts) for job, counts in sums.items()}
-
-    def gauges(self) -> dict[str, dict[str, Any]]:
-        """The newest gauges of every task."""
-        return self._gauges
-
-    def gauge(self, key: str) -> Any:
-        """The newest value of a gauge that one task alone sets, or None."""
-        values = [gauges[key] for gauges in self._gauges.values() if key in gauges]
-        return values[0] if values else None
+    def lost(self) -> dict[str, int]:
+        """The lost members and their incarnations."""
+        members = self.members.items()
+        return {name: m.incarnation for name, m in members if m.state == LOST}
 
     def view(self, now: float) -> dict[str, Any]:
         """What is published to all tasks; JSON."""
         since = self.stopping_since
+        best_return, best_version = self.books.best
         return {
             "run_id": self.run_id,
             "phase": self.phase,
@@ -294,8 +283,9 @@ class RunState:
                 name: [m.incarnation, m.number, m.state, m.message]
                 for name, m in self.members.items()
             },
-            "totals": self.totals(),
-            "job_totals": self.job_totals(),
-            "best_version": self.gauge("best_version"),
-            "best_return": self.gauge("best_return") or 0.0,
+            "totals": self.books.totals(),
+            "job_totals": self.books.job_totals(),
+            "failures": self.failures.by_job,
+            "best_return": best_return,
+            "best_version": best_version,
         }

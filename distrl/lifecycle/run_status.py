@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import time
 from typing import Any
@@ -45,7 +46,7 @@ class RunReporter:
 
     def status(self, state: RunState, now: float) -> dict[str, Any]:
         """The keys of `metrics.console`."""
-        totals = state.totals()
+        totals = state.books.totals()
         env_steps = totals.get("env_steps", 0)
         learner_steps = totals.get("learner_steps", 0)
         secs = state.running_secs(now)
@@ -68,10 +69,14 @@ class RunReporter:
                 for key, rate in self._rates.items()
             },
             "mean_return": _mean(state, "actor", "mean_return"),
-            "evaluation_return": state.gauge("evaluation_return"),
+            "evaluation_return": state.books.gauge("evaluation_return"),
             **memory,
             "channels": _channels(state),
             "waits": _waits(state),
+            # For the launcher: what it may start again, and what it has to end.
+            "failures": state.failures.by_job,
+            "failure_policies": dataclasses.asdict(state.failures.policies),
+            "lost": state.lost(),
         }
 
 
@@ -81,7 +86,7 @@ _LEARNING = ("loss", "mean_q", "gradient_norm")
 def _gauges(state: RunState, job: str) -> dict[str, Any]:
     """All gauges of one job's tasks; the last task's where several set one."""
     merged: dict[str, Any] = {}
-    for name, gauges in state.gauges().items():
+    for name, gauges in state.books.gauges().items():
         if name.startswith(f"{job}/"):
             merged |= gauges
     return merged
@@ -90,7 +95,7 @@ def _gauges(state: RunState, job: str) -> dict[str, Any]:
 def _values(state: RunState, job: str, key: str) -> list[float]:
     return [
         gauges[key]
-        for name, gauges in state.gauges().items()
+        for name, gauges in state.books.gauges().items()
         if name.startswith(f"{job}/") and gauges.get(key) is not None
     ]
 
@@ -107,7 +112,7 @@ def _sums(state: RunState, job: str, keys: tuple[str, ...]) -> dict[str, float]:
 def _channels(state: RunState) -> dict[str, dict[str, float]]:
     """Messages that wait in each channel, over all its hosts."""
     sizes: dict[str, dict[str, float]] = {}
-    for gauges in state.gauges().values():
+    for gauges in state.books.gauges().values():
         for key, (size, capacity) in gauges.get("channels", {}).items():
             entry = sizes.setdefault(key, {"size": 0, "capacity": 0})
             entry["size"] += size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from distrl.core.errors import ConfigError
+from distrl.lifecycle.failure_policy import FailurePolicies
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +82,13 @@ class Timeouts:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The seed that all random streams of the run come from, and the limits."""
+    """The seed that all random streams of the run come from, the limits, and what
+    happens when tasks fail."""
 
     seed: int = 0
     stop: StopConditions = StopConditions()
     timeouts: Timeouts = Timeouts()
+    failures: FailurePolicies = FailurePolicies()
 
     def __post_init__(self) -> None:
         if self.seed < 0:

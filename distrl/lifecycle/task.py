@@ -44,11 +44,14 @@ class Task:
         run_dir: pathlib.Path,
         config: dict[str, str],
         signals: Signals,
+        restart: int = 0,
     ):
+        """`restart` counts the starts before this one: it has other random streams.
+        Raises ConfigError for a task that the cluster does not have."""
         cluster.check_task(job, index)
         self.job, self.index, self.cluster = job, index, cluster
         self.run, self.run_dir, self.config = run, run_dir, dict(config)
-        self.signals = signals
+        self.signals, self.restart = signals, restart
         self.timeouts = run.timeouts
         self.producer = Producer(job, index, time.time_ns())
         self.counters = Counters()
@@ -140,6 +143,7 @@ class Task:
         fields: dict[str, Any] = {"totals": self.totals(), "gauges": gauges}
         if self._lines is not None:
             self._lines.write({"time": time.time(), **fields})
+        fields["seen"] = {r.name: r.rows_seen() for r in self._receivers}
         if self.signals.received and self.job != "actor":
             fields["stop_request"] = f"{self.signals.received} at {self}"
         return fields

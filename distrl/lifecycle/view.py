@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distrl.cluster.messages import Producer
-from distrl.core.errors import RunEnding, RunFailed, TaskRefused
+from distrl.core.errors import RunEnding, TaskRefused
 from distrl.lifecycle import run_state
 
 
@@ -20,6 +20,7 @@ class View:
         self.members: dict[str, list[Any]] = content["members"]
         self.totals: dict[str, float] = content["totals"]
         self.job_totals: dict[str, dict[str, float]] = content["job_totals"]
+        self.failures: dict[str, int] = content["failures"]  # by job
         self.best_version: int | None = content["best_version"]
         self.best_return: float = content["best_return"]
         self.running_secs: float = content["running_secs"]
@@ -57,7 +58,7 @@ class View:
         if state == run_state.REFUSED:
             return TaskRefused(f"{producer} cannot join: {message}")
         if state == run_state.LOST:
-            return RunFailed(f"{producer} was declared lost: {message}")
+            return TaskRefused(f"{producer} was declared lost: {message}")
         return None
 
     def producers(self, job: str) -> dict[Producer, str]:
@@ -81,6 +82,7 @@ NOTHING_YET = View(
         "members": {},
         "totals": {},
         "job_totals": {},
+        "failures": {},
         "best_version": None,
         "best_return": 0.0,
         "running_secs": 0.0,

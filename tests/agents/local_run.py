@@ -20,6 +20,7 @@ from distrl.core.threads import Deadline, StoppableThread
 from distrl.environments.serial_vector_environment import SerialVectorEnvironment
 from distrl.environments.vector_environment import VectorEnvironment
 from distrl.learners.sync_samples import PPOSettings
+from distrl.lifecycle.failure_policy import FailurePolicies
 from distrl.lifecycle.ledger import CHANNELS
 from distrl.lifecycle.settings import Run, StopConditions, Timeouts
 from distrl.lifecycle.signals import Signals
@@ -41,6 +42,8 @@ TIMEOUTS = Timeouts(
     beat_period_secs=0.2,
 )
 NUM_ENVS = 4
+POLICIES = FailurePolicies()
+STRICT = FailurePolicies(actor="fail")
 
 
 def cartpole() -> gymnasium.Env:
@@ -129,6 +132,7 @@ class LocalRun:
         num_actors: int = 2,
         timeouts: Timeouts = TIMEOUTS,
         seed: int = 0,
+        policies: FailurePolicies = POLICIES,
         **conditions: Any,
     ):
         counts = (num_ps, num_memories, 1)
@@ -139,7 +143,7 @@ class LocalRun:
         self.cluster = ClusterSpec(*hosts, num_actors)
         self.run_dir = run_dir
         (run_dir / "metrics").mkdir(parents=True)
-        self.settings = Run(seed, StopConditions(**conditions), timeouts)
+        self.settings = Run(seed, StopConditions(**conditions), timeouts, policies)
         self.tasks: dict[str, Task] = {}
         self.threads: dict[str, StoppableThread] = {}
 
@@ -158,6 +162,7 @@ class LocalRun:
         self,
         agent: ActorLearnerAgent,
         names: Iterable[str] = (),
+        restart: int = 0,
         **others: ActorLearnerAgent,
     ) -> None:
         """Starts these tasks, or all; `others` are agents of single jobs."""
@@ -171,6 +176,7 @@ class LocalRun:
                 self.run_dir,
                 {},
                 Signals(),
+                restart,
             )
             work = partial(self._live, others.get(job, agent), task)
             self.tasks[name] = task

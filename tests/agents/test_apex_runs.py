@@ -7,7 +7,7 @@ import time
 import gymnasium
 import numpy as np
 import pytest
-from local_run import TIMEOUTS, Killed, cartpole, check_ledger, make_agent
+from local_run import STRICT, TIMEOUTS, Killed, cartpole, check_ledger, make_agent
 
 from distrl.core.errors import RunEnding, RunFailed
 
@@ -215,7 +215,7 @@ class Breaking(gymnasium.Wrapper):
 
 
 def test_an_environment_that_raises_ends_the_run_for_all(make_run):
-    run = make_run()
+    run = make_run(policies=STRICT)
     broken = make_agent(lambda: Breaking(cartpole()))
     run.start(make_agent(), ["ps/0", "memory/0", "learner/0", "actor/1"])
     run.start(broken, ["actor/0"])
@@ -312,7 +312,7 @@ def test_a_task_that_dies_ends_the_run_for_all_in_bounded_time(make_run, job):
 
     fragile = make_agent()
     fragile.__class__ = FragileAgent
-    run = make_run(num_actors=1, timeouts=PATIENT)
+    run = make_run(num_actors=1, timeouts=PATIENT, policies=STRICT)
     run.start(make_agent(), **{job: fragile})
     errors = run.join(40.0)
     assert isinstance(errors.pop(f"{job}/0"), Killed)

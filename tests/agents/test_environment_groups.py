@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from failing_cartpole import FailingCartPole
-from local_run import NUM_ENVS, check_ledger, make_agent
+from local_run import NUM_ENVS, STRICT, check_ledger, make_agent
 
 from distrl.agents.apex_actor import ApexActor
 from distrl.core.counters import Counters
@@ -43,6 +43,7 @@ def make_actor(agent, groups) -> ApexActor:
         cluster=SimpleNamespace(num_actors=1, memory=["a"]),
         index=0,
         run=SimpleNamespace(seed=0),
+        restart=0,
         gauges={},
         counters=Counters(),
     )
@@ -123,7 +124,7 @@ def test_a_run_over_processes_with_environments_that_fail(make_run, num_groups):
 
 
 def test_an_environment_that_fails_ends_the_run_by_name(make_run):
-    run = make_run()
+    run = make_run(policies=STRICT)
     run.start(make_agent(FailingCartPole, back_end=SharedMemoryVectorEnvironment))
     errors = run.join(50.0)
     failed = errors["actor/0"] or errors["actor/1"]

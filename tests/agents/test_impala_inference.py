@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from failing_cartpole import FailingCartPole
 from impala_run import check_ledger, make_agent
-from local_run import NUM_ENVS
+from local_run import NUM_ENVS, STRICT
 
 from distrl.agents.inference_server import InferenceServer
 from distrl.agents.settings import Inference
@@ -115,7 +115,7 @@ def test_a_policy_that_fails_at_the_learner_ends_the_run(make_run, monkeypatch):
 
 
 def test_an_environment_that_fails_in_a_thread_ends_the_run(make_run):
-    run = make_run(num_actors=1)
+    run = make_run(num_actors=1, policies=STRICT)
     run.start(make_agent(FailingCartPole, num_groups=2, inference=THREADS))
     errors = run.join(40.0)
     assert isinstance(errors["ps/0"], RunFailed)

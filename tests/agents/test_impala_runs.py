@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 from impala_run import BATCH, check_ledger, make_agent
-from local_run import NUM_ENVS, TIMEOUTS, Killed, pendulum
+from local_run import NUM_ENVS, STRICT, TIMEOUTS, Killed, pendulum
 
 from distrl.core.errors import ConfigError, RunFailed
 from distrl.environments.memory_task import CueTask
@@ -42,13 +42,18 @@ def test_an_actor_feeds_memories_by_turns(make_run):
 
 
 def test_unrolls_of_an_actor_overlap_by_one_row(make_run):
-    run = make_run(num_actors=2, max_env_steps=1200)
+    run = make_run(num_actors=2)
     agent = make_agent()
     run.start(agent)
+
+    def unrolls_of(actor):
+        return [r for header, r in agent.stored if header.task == actor]
+
+    run.wait_until(lambda: min(len(unrolls_of(actor)) for actor in (0, 1)) > 10)
+    run.tasks["ps/0"].signals.received = "SIGTERM"
     check_ledger(run.join_well(), agent)
     for actor in (0, 1):
-        own = [r for header, r in agent.stored if header.task == actor]
-        assert len(own) > 10
+        own = unrolls_of(actor)
         for before, after in zip(own, own[1:], strict=False):
             np.testing.assert_array_equal(
                 before.observation[:, -1], after.observation[:, 0]
@@ -116,7 +121,7 @@ def test_an_actor_leaves_and_another_comes(make_run):
 
 
 def test_a_killed_actor_ends_the_run_in_bounded_time(make_run):
-    run = make_run(num_actors=2, timeouts=PATIENT)
+    run = make_run(num_actors=2, timeouts=PATIENT, policies=STRICT)
     agent = make_agent()
     run.start(agent)
     run.wait_until(lambda: len(agent.trained) > 2)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from local_run import (
     NUM_ENVS,
+    STRICT,
     TIMEOUTS,
     Killed,
     cartpole,
@@ -203,7 +204,7 @@ def test_an_actor_that_is_killed_in_mid_share_ends_the_run_in_bounded_time(make_
                 raise Killed
             return self.env.step(action)
 
-    run = make_run(timeouts=PATIENT)
+    run = make_run(timeouts=PATIENT, policies=STRICT)
     agent = make_ppo_agent(kind=WatchedAgent)
     run.start(agent, ["ps/0", "memory/0", "learner/0", "actor/1"])
     run.start(make_ppo_agent(lambda: Dying(cartpole())), ["actor/0"])

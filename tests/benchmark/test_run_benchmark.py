@@ -1,13 +1,15 @@
 import argparse
-import json
+import importlib
 import os
 import pathlib
+import tempfile
+import threading
 
 import psutil
 import pytest
 
 from distrl.benchmark import run
-from distrl.benchmark.measuring import json_lines, output_of
+from distrl.benchmark.measuring import json_lines
 
 SUMMARY = {
     "stop_reason": "max_seconds=1 reached",
@@ -74,38 +76,22 @@ def test_the_round_of_median_efficiency_counts(monkeypatch):
     assert record["rounds"] == [(0.2, 1.0), (0.5, 1.0), (0.9, 1.0)]
 
 
-def test_wait_fractions_are_of_the_running_phase(tmp_path):
-    lines = [
-        {"phase": "starting", "waits": {"actor": 1.0}},
-        {"phase": "running", "waits": {"actor": 0.5, "learner": 0.1}},
-        {"phase": "running", "waits": {"actor": 0.1}},
-        {"phase": "stopping", "waits": {"actor": 1.0}},
-    ]
-    (tmp_path / "metrics").mkdir()
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (tmp_path / "metrics" / "ps-0.jsonl").write_text(text)
-    assert run.wait_fractions(tmp_path) == pytest.approx({"actor": 0.3, "learner": 0.1})
-
-
-def test_a_failed_run_is_reported(tmp_path):
-    flags = argparse.Namespace(
-        config=str(tmp_path / "nowhere.gin"), gin_binding=[], num_actors=1, secs=1.0
-    )
-    with pytest.raises(RuntimeError, match="failed with exit code 2"):
-        run.whole_run(flags, tmp_path / "run")
-
-
 @pytest.mark.timeout(120)
-def test_a_whole_run(request, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+def test_a_whole_run(request, tmp_path, monkeypatch, capsys):
+    """The real launcher and its tasks; the parts one after the other in this process,
+    which has TensorFlow already."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(run, "end_on_sigterm", lambda: None)
+    monkeypatch.setattr(run, "output_of", OneByOne(capsys))
     config = request.config.rootpath / "configs/apex/cartpole.gin"
-    arguments = ["distrl.benchmark.run", f"--config={config}", "--secs=3"]
+    arguments = [f"--config={config}", "--secs=1.5"]
     arguments += ["--num_actors=1", "--part_secs=0.1", "--repeats=2"]
     arguments += ["--gin_binding=ApexAgent.num_envs = 16"]
-    record = json_lines(output_of(arguments))[0]
+    run.main(arguments)
+    record = json_lines(capsys.readouterr().out)[-1]
     assert record["stop_reason"].startswith("max_seconds")
     assert record["env_steps"] > 0 and record["learner_steps"] > 0
-    assert record["env_steps_per_sec"] > 0 and record["running_secs"] >= 3
+    assert record["env_steps_per_sec"] > 0 and record["running_secs"] >= 1.5
     for key in ("cpu_secs_per_1000_env_steps", "cpu_secs"):
         assert set(record[key]) == {"actor", "memory", "learner", "ps", "all"}
         assert min(record[key].values()) > 0
@@ -116,6 +102,20 @@ def test_a_whole_run(request, tmp_path, monkeypatch):
     assert 0 < record["efficiency_together"]
     assert list(tmp_path.iterdir()) == []
     assert not [p for p in psutil.process_iter() if belongs_to(p, tmp_path)]
+
+
+class OneByOne:
+    """In place of `output_of`: what the program prints when this process runs it."""
+
+    def __init__(self, capsys):
+        self._capsys, self._turn = capsys, threading.Lock()
+
+    def __call__(self, arguments):
+        name, *flags = arguments
+        with self._turn:
+            self._capsys.readouterr()
+            importlib.import_module(name).main(flags)
+            return self._capsys.readouterr().out
 
 
 def belongs_to(process: psutil.Process, folder: pathlib.Path) -> bool:

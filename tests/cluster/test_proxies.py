@@ -139,6 +139,7 @@ def test_gaps_are_counted_in_rows(bench, make_message):
     client.put(make_message(5, 1, 13), 10)
     assert [len(values) for values in read_all(receiver)] == [2, 3, 1]
     assert bench.books() == {"sent": 0, "received": 6, "lost": 7, "duplicates": 0}
+    assert list(receiver.rows_seen().values()) == [13]
 
 
 def test_a_lost_first_message_is_a_gap(bench, make_message):
@@ -163,6 +164,13 @@ def test_a_restarted_producer_counts_anew(bench, make_message):
     client.put(make_message(1, 2, 2, task=1), 10)
     assert len(read_all(receiver)) == 3
     assert bench.books() == {"sent": 0, "received": 6, "lost": 0, "duplicates": 0}
+    seen = receiver.rows_seen()
+    assert sorted(seen.values()) == [2, 2, 9]
+    assert {tuple(name.split("/")[1:]) for name in seen} == {
+        ("0", "1"),
+        ("0", "2"),
+        ("1", "1"),
+    }
 
 
 def test_sizes_and_capacities(bench, make_message):

@@ -1,5 +1,6 @@
 """Closing: in every state, bounded, and nothing stays."""
 
+import atexit
 import copy
 import gc
 import multiprocessing.util
@@ -36,6 +37,38 @@ def test_closing_tells_the_object(new_child, tmp_path, start_method):
     child.close()
     child.close()
     assert note.read_text() == "closed\n"
+
+
+def test_hooks_of_the_child_run_at_its_end(new_child, tmp_path, start_method):
+    """Behind its own `close`; those of the parent do not, whatever was inherited."""
+    notes = tmp_path / "notes"
+
+    def write(line):
+        with notes.open("a") as file:
+            file.write(f"{line}\n")
+
+    def hooked():
+        atexit.register(write, "hook")
+        return Counter(note=str(notes))
+
+    parents = atexit.register(partial(write, "parent"))
+    try:
+        child = new_child(hooked, method=start_method)
+        child.close()
+    finally:
+        atexit.unregister(parents)
+    assert notes.read_text() == "closed\nhook\n" and child.exitcode == 0
+
+
+def test_a_hook_that_hangs_is_bounded(new_child, start_method):
+    def hooked():
+        atexit.register(time.sleep, 20)
+        return Counter()
+
+    child = new_child(hooked, method=start_method, limits=IMPATIENT)
+    before = time.monotonic()
+    child.close()
+    assert time.monotonic() - before < 3.0 and is_gone(child.pid)
 
 
 def test_a_closed_child_is_not_kept(new_child):

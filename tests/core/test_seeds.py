@@ -86,6 +86,25 @@ def test_environment_seeds_are_those_of_their_place():
     assert seeds.of(0) != integer_seed(seed_sequence(3, "actor", 2))
 
 
+def test_a_restarted_task_has_other_environments():
+    lives = [
+        EnvironmentSeeds(seed, "actor", 1, restart=restart).of(slot, again)
+        for seed in (0, 1)
+        for restart in range(4)
+        for slot in range(16)
+        for again in range(3)
+    ]
+    assert len(set(lives)) == len(lives)
+    first, second = (EnvironmentSeeds(0, "actor", 1, restart=n) for n in range(2))
+    assert first == EnvironmentSeeds(0, "actor", 1)
+    assert second.behind(4).of(1) == second.of(5) != first.of(5)
+
+
+def test_a_slot_cannot_reach_into_the_next_life_of_its_task():
+    with pytest.raises(ValueError, match="65536"):
+        EnvironmentSeeds(0, "actor", 0).of(0, 1 << 16)
+
+
 def test_a_group_behind_others_continues_their_numbers():
     seeds = EnvironmentSeeds(0, "actor", 1)
     whole = [seeds.of(slot) for slot in range(10)]

@@ -107,7 +107,9 @@ def alive(pids: list[int]) -> list[int]:
 class Launcher:
     """A launch in a process of its own."""
 
-    def __init__(self, launch: Launch, plan: dict[str, Any], limits: Limits):
+    def __init__(
+        self, launch: Launch, plan: dict[str, Any], limits: Limits, *flags: str
+    ):
         program = (
             "import sys; from launch.local import main, Limits;"
             f"sys.exit(main(sys.argv[1:], {fake_train(plan)!r}, "
@@ -121,6 +123,7 @@ class Launcher:
                 program,
                 str(launch.config),
                 f"--run_dir={launch.run_dir}",
+                *flags,
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -143,8 +146,8 @@ def start_launcher(launch: Launch):
     """Starts a Launcher of `launch`; the launcher is gone afterwards."""
     started: list[Launcher] = []
 
-    def start(plan: dict[str, Any], limits: Limits = QUICK) -> Launcher:
-        started.append(Launcher(launch, plan, limits))
+    def start(plan: dict[str, Any], limits: Limits = QUICK, *flags: str) -> Launcher:
+        started.append(Launcher(launch, plan, limits, *flags))
         return started[-1]
 
     yield start

@@ -1,8 +1,10 @@
 """Stands in for distrl.train: the same flags, a run without any work.
 
-The first argument is JSON: {"<job> <index>": behaviour}. Without one, a task is up
-until the run stops and then exits with 0; ps 0 stops it and leaves last. With
-{"short": true} ps 0 stops the run when all tasks are up, otherwise on SIGTERM.
+The first argument is JSON: {"<job> <index>": behaviour}, or a list of them, one for
+each start. Without one, a task is up until the run stops and then exits with 0; ps 0
+stops it and leaves last. With {"short": true} ps 0 stops the run when all tasks are up,
+and the file "until" is there, otherwise on SIGTERM. With {"lost": "<job>/<index>"} it
+says then that this task is lost. {"stopping": true}: it says when it stops the run.
 """
 
 import json
@@ -18,7 +20,10 @@ PLAN = json.loads(sys.argv[1])
 FLAGS = dict(f.lstrip("-").partition("=")[::2] for f in sys.argv[2:])
 NAME = f"{FLAGS['job_name']} {FLAGS['task_index']}"
 RUN_DIR = Path(FLAGS["run_dir"])
+LIFE = int(FLAGS.get("restart", "0"))
 BEHAVIOUR = PLAN.get(NAME, "")
+if isinstance(BEHAVIOUR, list):
+    BEHAVIOUR = BEHAVIOUR[LIFE] if LIFE < len(BEHAVIOUR) else ""
 NUM_TASKS = int(FLAGS["num_actors"]) + sum(
     len(FLAGS[f"{job}_hosts"].split(",")) for job in ("ps", "memory", "learner")
 )
@@ -52,12 +57,24 @@ def watch_stdin():
     os._exit(5)
 
 
+def say(**status):
+    with open(RUN_DIR / "metrics" / "ps-0.jsonl", "a") as metrics:
+        metrics.write(json.dumps(status) + "\n")
+
+
 def be_ps_0():
     (RUN_DIR / "metrics").mkdir()
     with open(RUN_DIR / "metrics" / "ps-0.jsonl", "w") as metrics:
         metrics.write('{"env_steps": 1}\n{"env_steps": 2}\n{"env_st')
-    if wait_until(lambda: count("up") == NUM_TASKS) and not PLAN.get("short"):
-        wait_until(lambda: False)
+    if wait_until(lambda: count("up") == NUM_TASKS):
+        if "lost" in PLAN:
+            say(eps=0)  # ends the line that was begun
+            say(phase="running", lost={PLAN["lost"]: time.time_ns()})
+        until = RUN_DIR / PLAN.get("until", "")
+        wait_until(lambda: PLAN.get("short", False) and until.exists())
+    if "stopping" in PLAN:
+        say(eps=0)
+        say(phase="stopping")
     note("stop")
     wait_until(lambda: count("done") == NUM_TASKS - 1)
 
@@ -75,12 +92,18 @@ def misbehave():
     if how == "deaf":  # never ends by itself
         while True:
             signal.sigwait({signal.SIGTERM})
+    if how == "killed":
+        wait_until(lambda: count("up") == NUM_TASKS)
+        os.kill(os.getpid(), signal.SIGKILL)
     if how == "early":  # dies of SIGTERM, as during its imports
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         signal.pause()
     if how == "orphan":  # leaves a child behind
         child = [sys.executable, "-c", "import time; time.sleep(60)"]
         note("children", str(subprocess.Popen(child).pid))
+        if code:
+            wait_until(lambda: count("up") == NUM_TASKS)
+            sys.exit(int(code))
     if how == "exit":
         wait_until(lambda: count("up") == NUM_TASKS)
         print("\n".join(f"{NAME} line {n}" for n in range(100)), flush=True)
@@ -101,6 +124,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 if "watch_stdin" in FLAGS and BEHAVIOUR != "deaf":
     threading.Thread(target=watch_stdin, daemon=True).start()
 note("up", str(os.getpid()))
+note(f"life-{LIFE}", str(os.getpid()))
 misbehave()
 if NAME == "ps 0":
     be_ps_0()

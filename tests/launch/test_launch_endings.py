@@ -10,6 +10,7 @@ from launch import processes
 from launch.watch import Limits
 
 GENTLE = Limits(tick_secs=0.05)  # for runs that end by themselves
+FAIL = "--on_failure=actor=fail"
 
 
 def test_a_run_in_order_is_evaluated_and_summed_up(launch, capsys):
@@ -55,7 +56,7 @@ def test_an_evaluation_without_end_is_bounded(launch, capsys):
 
 
 def test_a_failure_ends_the_run_and_is_explained(launch, capsys):
-    assert launch.run({"actor 1": "exit 1"}, limits=GENTLE) == 1
+    assert launch.run({"actor 1": "exit 1"}, FAIL, limits=GENTLE) == 1
     err = capsys.readouterr().err
     _, _, report = err.partition(
         "actor 1 failed with exit code 1; the last lines of its log:\n"
@@ -84,7 +85,7 @@ def test_victims_alone_are_still_a_failure(launch, capsys):
 @pytest.mark.parametrize("deaf", ["ps 0", "actor 0"])
 def test_what_does_not_end_after_a_failure_is_killed(launch, deaf):
     start = time.monotonic()
-    assert launch.run({"actor 1": "exit 1", deaf: "deaf"}) == 1
+    assert launch.run({"actor 1": "exit 1", deaf: "deaf"}, FAIL) == 1
     assert time.monotonic() - start < 10
     codes = {f"{t['job']} {t['task']}": t["exit_code"] for t in _tasks(launch)}
     assert codes.get(deaf, -9) == -9
@@ -128,7 +129,7 @@ def test_a_missing_summary_is_an_error(launch, capsys):
 
 
 def test_each_task_has_its_log(launch):
-    launch.run({"actor 1": "exit 1"}, "--num_memories=2", limits=GENTLE)
+    launch.run({"actor 1": "exit 1"}, FAIL, "--num_memories=2", limits=GENTLE)
     names = {path.name for path in (launch.run_dir / "logs").iterdir()}
     jobs = ["ps-0", "memory-0", "memory-1", "learner-0", "actor-0", "actor-1"]
     assert names == {f"{job}.log" for job in jobs}

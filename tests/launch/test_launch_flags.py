@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from distrl.lifecycle.failure_policy import FailurePolicies
 from launch.bootstrap import ROOT
 from launch.flags import parse
 from launch.local import main
@@ -40,6 +41,8 @@ def test_limits_and_seed_become_bindings_before_the_users_own(config):
             "--max_learner_steps=40",
             "--max_seconds=1.5",
             "--target_return=-2",
+            "--on_failure=actor=restart(3)",
+            "--on_failure=memory=ignore",
             "--gin_binding=A.b = 1",
             "--gin_binding=A.c = 'x y'",
         ]
@@ -50,9 +53,12 @@ def test_limits_and_seed_become_bindings_before_the_users_own(config):
         "StopConditions.max_learner_steps = 40",
         "StopConditions.max_seconds = 1.5",
         "StopConditions.target_return = -2.0",
+        "FailurePolicies.actor = 'restart(3)'",
+        "FailurePolicies.memory = 'ignore'",
         "A.b = 1",
         "A.c = 'x y'",
     )
+    assert run.failures == FailurePolicies(actor="restart(3)", memory="ignore")
 
 
 def test_a_run_dir_of_this_second_and_folder_is_the_default(config, tmp_path):
@@ -88,6 +94,13 @@ def test_a_configuration_is_looked_for_in_the_repository_too(config):
         (["some.gin", "--target_return=nan"], ["--target_return", "finite", "'nan'"]),
         (["some.gin", "--run_dir=."], ["--run_dir", "not exist yet"]),
         (["some.gin", "--num_actor=3"], ["--num_actor=3"]),
+        (["some.gin", "--on_failure=fail"], ["--on_failure", "JOB=POLICY", "'fail'"]),
+        (
+            ["some.gin", "--on_failure=act=fail"],
+            ["--on_failure", "actor", "'act=fail'"],
+        ),
+        (["some.gin", "--on_failure=actor=restart"], ["actor", "(n", "'restart'"]),
+        (["some.gin", "--on_failure=ps=ignore"], ["FailurePolicies.ps", "'ignore'"]),
     ],
 )
 def test_bad_input_is_refused_in_one_line(config, capsys, flags, parts):

@@ -59,15 +59,15 @@ def test_a_stop_before_ps_0_is_up(launch, start_launcher):
 
 
 def test_a_failure_while_stopping_is_a_failure(launch, start_launcher):
-    launcher = start_launcher({"actor 1": "follow 6"}, GENTLE)
+    launcher = start_launcher({"memory 0": "follow 6"}, GENTLE)
     launcher.wait_for_tasks()
     launcher.process.send_signal(signal.SIGINT)
     code, _, err = launcher.end()
-    assert code == 1 and "actor 1 failed with exit code 6" in err
+    assert code == 1 and "memory 0 failed with exit code 6" in err
 
 
 def test_a_killed_task_is_a_failure(launch, start_launcher):
-    launcher = start_launcher({}, GENTLE)
+    launcher = start_launcher({}, GENTLE, "--on_failure=actor=fail")
     launcher.wait_for_tasks()
     psutil.Process(int((launch.run_dir / "up" / "actor 0").read_text())).kill()
     (launch.run_dir / "done").mkdir(exist_ok=True)

@@ -27,8 +27,8 @@ def test_a_summary_is_completed_in_place(tmp_path):
     assert summary["farewell_secs"] == 3.5
     assert summary["final_evaluation"] == {"episodes": 100}
     assert summary["tasks"] == [
-        {"job": "actor", "task": 1, "exit_code": 0},
-        {"job": "ps", "task": 0, "exit_code": 0},
+        {"job": "actor", "task": 1, "exit_code": 0, "restarts": 0},
+        {"job": "ps", "task": 0, "exit_code": 0, "restarts": 0},
     ]
     assert [entry.name for entry in tmp_path.iterdir()] == ["summary.json"]
 

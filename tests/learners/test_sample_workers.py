@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import threading
 import time
+from functools import partial
 
 import numpy as np
+import psutil
 import pytest
 from async_fakes import WAIT_SECS, Boom, IdSource, own_threads
+from simulated import Plays
 
 from distrl.core.child_process import ChildDied, ChildLimits
 from distrl.core.closable_queue import QueueClosed
@@ -16,6 +21,7 @@ from distrl.learners.sample_workers import ProcessWorker, ThreadWorker
 from distrl.learners.trainer import Parameters
 
 pytestmark = pytest.mark.timeout(60)
+START_SECS = 60.0  # of a process that imports environments
 LIMITS = ChildLimits(startup_secs=30.0, call_secs=20.0, close_secs=2.0)
 
 
@@ -166,4 +172,42 @@ def test_a_factory_that_cannot_travel_is_refused_before_anything_starts():
     lock = threading.Lock()
     with pytest.raises(TypeError, match="worker 0.*pickled"):
         ProcessWorker(lambda: lock, "worker 0")
+    assert not own_threads()
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("end", ["stop", "error"])
+@pytest.mark.parametrize(
+    ("kind", "ends_by"),
+    [(ThreadWorker, "close"), (ProcessWorker, "close"), (ProcessWorker, "hook")],
+)
+def test_environments_take_their_own_processes_along(kind, ends_by, end):
+    """Whatever ends the worker. Hooks are those of a process, so not of a thread."""
+    fails_at = 2 if end == "error" else None
+    worker = kind(partial(Plays, ends_by, fails_at), "worker 0")
+    worker.start()
+    simulators = []
+    try:
+        simulators = worker.request_sample().result(START_SECS).tolist()
+        assert len(simulators) == 2 and not any(map(is_gone, simulators))
+        if end == "error":
+            with pytest.raises(FloatingPointError):
+                worker.request_sample().result(WAIT_SECS)
+        else:
+            worker.stop()
+        worker.join(WAIT_SECS)
+        assert all(map(is_gone, simulators))
+    finally:
+        worker.stop()
+        worker.join(WAIT_SECS)
+        for pid in simulators:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     assert not own_threads()

@@ -5,8 +5,10 @@ import json
 import logging
 
 import pytest
+from run_under_test import TASKS, Run, running
 
 from distrl.cluster.spec import ClusterSpec
+from distrl.lifecycle.failure_policy import FailurePolicies
 from distrl.lifecycle.run_state import (
     DONE,
     ENDING,
@@ -18,72 +20,9 @@ from distrl.lifecycle.run_state import (
     RUNNING,
     STARTING,
     STOPPING,
-    Beat,
-    RunState,
 )
-from distrl.lifecycle.settings import StopConditions, Timeouts
 
-CLUSTER = ClusterSpec(("ps:1",), ("memory:1",), ("learner:1",), 1)
-TIMEOUTS = Timeouts(
-    startup_secs=60.0,
-    heartbeat_secs=15.0,
-    stall_secs=40.0,
-    shutdown_secs=30.0,
-    beat_period_secs=1.0,
-)
-TASKS = ("ps/0", "memory/0", "learner/0", "actor/0")
-
-
-class Run:
-    """A run state, a clock, and tasks whose beats are numbered for them."""
-
-    def __init__(self, config=None, cluster=CLUSTER, **conditions):
-        self.now = 1000.0
-        self.config = {"Run.seed": "0"} if config is None else config
-        self.state = RunState(
-            cluster, self.config, StopConditions(**conditions), TIMEOUTS, self.now
-        )
-        self.numbers = itertools.count(1)
-
-    def beat(self, name, incarnation=1, number=None, **fields):
-        job, task = name.split("/")
-        if job == "learner":
-            fields.setdefault("run_id", "a1")
-        fields.setdefault("config", self.config)
-        number = next(self.numbers) if number is None else number
-        self.state.receive(
-            Beat(job, int(task), incarnation, number, **fields), self.now
-        )
-        return number
-
-    def all_beat(self, names=TASKS, **fields):
-        for name in names:
-            self.beat(name, **fields)
-
-    def tick(self, secs=0.0):
-        self.now += secs
-        self.state.tick(self.now)
-
-    def live(self, secs, names=TASKS):
-        """Time passes in small steps, and these tasks beat and move."""
-        end = self.now + secs
-        while self.now < end:
-            self.all_beat(names, progress=int(self.now))
-            self.tick(1.0)
-
-    def started(self):
-        self.all_beat()
-        self.tick()
-        return self
-
-    def member(self, name):
-        return self.state.members[name]
-
-
-def running(**arguments):
-    run = Run(**arguments).started()
-    assert run.state.phase == RUNNING
-    return run
+STRICT = FailurePolicies(actor="fail")
 
 
 # Start-up.
@@ -158,10 +97,10 @@ def test_beats_that_are_repeated_reordered_or_lost_do_no_harm():
     run.beat("actor/0", number=102, totals={"env_steps": 20.0})
     run.beat("actor/0", number=102, totals={"env_steps": 99.0})
     run.beat("actor/0", number=101, totals={"env_steps": 10.0}, state=DONE)
-    assert run.state.totals()["env_steps"] == 20.0
+    assert run.state.books.totals()["env_steps"] == 20.0
     assert run.member("actor/0").state == JOINED
     run.beat("actor/0", number=150, totals={"env_steps": 50.0})
-    assert run.state.totals()["env_steps"] == 50.0
+    assert run.state.books.totals()["env_steps"] == 50.0
 
 
 def test_totals_of_restarted_incarnations_add_up():
@@ -170,8 +109,12 @@ def test_totals_of_restarted_incarnations_add_up():
     run.beat("actor/0", 2, totals={"env_steps": 3.0})
     run.beat("actor/1", 1, totals={"env_steps": 100.0})
     run.beat("memory/0", totals={"inserted": 7.0})
-    assert run.state.totals() == {"env_steps": 123.0, "episodes": 1.0, "inserted": 7.0}
-    assert run.state.job_totals() == {
+    assert run.state.books.totals() == {
+        "env_steps": 123.0,
+        "episodes": 1.0,
+        "inserted": 7.0,
+    }
+    assert run.state.books.job_totals() == {
         "ps": {},
         "memory": {"inserted": 7.0},
         "learner": {},
@@ -184,7 +127,7 @@ def test_an_older_incarnation_is_ignored():
     run.beat("actor/0", 5, totals={"env_steps": 1.0})
     run.beat("actor/0", 4, number=10_000, state=FAILED, totals={"env_steps": 50.0})
     assert run.member("actor/0").incarnation == 5
-    assert run.state.phase == RUNNING and run.state.totals()["env_steps"] == 1.0
+    assert run.state.phase == RUNNING and run.state.books.totals()["env_steps"] == 1.0
 
 
 # Losses.
@@ -203,7 +146,7 @@ def test_a_task_without_beats_is_lost_and_the_run_fails():
 
 
 def test_the_monitors_own_lateness_is_not_silence():
-    run = running()
+    run = running(policies=STRICT)
     run.tick(500.0)
     assert run.state.phase == RUNNING
     run.live(1.0, TASKS[:3])
@@ -213,7 +156,7 @@ def test_the_monitors_own_lateness_is_not_silence():
 
 
 def test_beats_that_waited_for_a_late_monitor_do_not_count_as_heard_later():
-    run = running()
+    run = running(policies=STRICT)
     run.now += 500.0
     run.all_beat()  # what had piled up is read ahead of the tick
     run.tick()
@@ -302,7 +245,7 @@ def test_the_first_reason_stays():
 
 
 def test_a_failure_is_the_reason_with_its_task_and_message():
-    run = running()
+    run = running(policies=STRICT)
     run.beat("actor/0", state=FAILED, message="ValueError: no")
     assert run.state.stop_reason == "failure: actor/0: ValueError: no"
 
@@ -340,7 +283,7 @@ def test_a_config_that_differs_is_refused_with_both_values(config, words):
     run.beat("actor/0", config=config, totals={"env_steps": 5.0})
     member = run.member("actor/0")
     assert member.state == REFUSED and words in member.message
-    assert run.state.phase == STARTING and "env_steps" not in run.state.totals()
+    assert run.state.phase == STARTING and "env_steps" not in run.state.books.totals()
     run.beat("memory/0", config=config)
     assert run.state.stop_reason.startswith("failure: memory/0 was refused: ")
     assert words in run.state.stop_reason
@@ -403,7 +346,7 @@ def test_a_refused_task_takes_nobodys_place(ending):
         run.beat("actor/0", 2, config=None if ending else {"Run.seed": "9"})
     run.beat("actor/0", 1, totals={"env_steps": 9.0})
     assert run.member("actor/0").incarnation == 1
-    assert run.state.totals()["env_steps"] == 9.0
+    assert run.state.books.totals()["env_steps"] == 9.0
     refused = run.state.view(run.now)["members"]["actor/0/2"]
     assert refused[0] == 2 and refused[2] == REFUSED
     assert ("Run.seed is 9" in refused[3]) != ending

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from distrl.cluster.spec import ClusterSpec
+from distrl.lifecycle.failure_policy import FailurePolicies
 from distrl.lifecycle.run_state import (
     DONE,
     FINISHED,
@@ -27,8 +28,15 @@ STEP_SECS = 0.5
 NUM_RUNS = 200
 LISTED = ("ps/1", "memory/0", "memory/1", "learner/0", "actor/0", "actor/1")
 PHASES = (STARTING, RUNNING, STOPPING, FINISHED)
-# Start-up, the run itself, and a loss found at each of its seven tasks in turn.
-LIMIT_SECS = 30.0 + 40.0 + 8 * 6.0
+# Start-up, the run itself, a loss found at each of its seven tasks in turn, and the
+# wait for somebody who does not come back.
+LIMIT_SECS = 30.0 + 100.0 + 8 * 6.0 + 30.0
+POLICIES = (
+    FailurePolicies(actor="fail"),
+    FailurePolicies(),
+    FailurePolicies(actor="ignore", memory="ignore"),
+    FailurePolicies("restart(1)", "restart(2)", "restart(2)", "restart(2)"),
+)
 
 
 class SimulatedTask:
@@ -101,7 +109,8 @@ class Simulation:
         self.rng = random.Random(seed)
         self.now = 100.0
         conditions = StopConditions(max_env_steps=self.rng.choice([None, 40]))
-        self.state = RunState(CLUSTER, {}, conditions, TIMEOUTS, self.now)
+        policies = POLICIES[seed % len(POLICIES)]
+        self.state = RunState(CLUSTER, {}, conditions, TIMEOUTS, self.now, policies)
         self.tasks = {}
         self.starts = {name: self.rng.uniform(0.0, 20.0) for name in LISTED}
         if self.rng.random() < 0.2:
@@ -113,6 +122,8 @@ class Simulation:
         }
         self.restart = self.rng.random() < 0.3
         self.stop_at = self.rng.uniform(0.0, 60.0)
+        if policies.memory.startswith("restart"):
+            self.stop_at *= 2  # behind the wait for who has to come back
         self.loss = self.rng.choice([0.0, 0.2])
         self.ps_number = 0
 
@@ -121,7 +132,7 @@ class Simulation:
         began, steps, phase = self.now, 0.0, STARTING
         while self.now - began < LIMIT_SECS:
             self.step(self.now - began)
-            totals = self.state.totals().get("env_steps", 0)
+            totals = self.state.books.totals().get("env_steps", 0)
             assert totals >= steps
             assert PHASES.index(self.state.phase) >= PHASES.index(phase)
             steps, phase = totals, self.state.phase
@@ -154,7 +165,8 @@ class Simulation:
     def crash(self, name, secs):
         del self.crashes[name]
         self.tasks[name].alive = False
-        if self.restart and name.startswith("actor"):
+        action = self.state.failures.policies.of(name.split("/")[0]).action
+        if self.restart and (action == "restart" or name.startswith("actor")):
             self.starts[name] = secs + self.rng.uniform(1.0, 8.0)
 
     def exchange(self, task, secs):
@@ -190,5 +202,6 @@ def test_every_run_comes_to_its_end(seed):
 
 def test_the_simulated_runs_are_of_every_kind():
     reasons = [simulated(seed)[0].state.stop_reason for seed in range(NUM_RUNS)]
-    for kind in ("enough", "max_env_steps", " is lost", "have not joined"):
-        assert sum(kind in reason for reason in reasons) >= 5, kind
+    kinds = ("enough", "max_env_steps", "is lost", "have not joined", "not come back")
+    for kind in kinds:
+        assert sum(kind in reason for reason in reasons) >= 3, kind

@@ -121,6 +121,30 @@ def test_windows_stop_at_the_episode_and_at_the_end_of_the_run():
     np.testing.assert_allclose(discount, [0.9**m for m in steps])
 
 
+@pytest.mark.parametrize("block_length", [1, 3, 4, 7, 8])
+def test_a_known_episode(block_length):
+    """Observations 1 … 8, the last step of the seven ends: n = 3, a discount of 0.9."""
+    accumulator, blocks = NStepAccumulator(FLOAT, 1, 3, 0.9, block_length), []
+    zero, no = np.zeros(1), np.array([False])
+    for step, reward in enumerate([10, 0, 100, 100, 100, 100, 100]):
+        shown, end = np.array([step + 1], "f"), np.array([step == 6])
+        row = (shown, np.array([step]), zero, zero, np.array([reward]), end, no)
+        accumulator.add(*row)
+        if accumulator.ready:
+            blocks.append(accumulator.take()[0])
+    blocks.append(accumulator.flush(np.array([8], "f"), zero)[0])
+    joined = [
+        np.concatenate([getattr(block, name) for block in blocks])
+        for name in ("frames", "time_tm1", "time_t", "action", "reward", "discount")
+    ]
+    frames, before, behind, action, reward, discount = joined
+    assert frames[before].tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert frames[behind].tolist() == [4, 5, 6, 7, 8, 8, 8]
+    assert action.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose(reward, [91, 171, 271, 271, 271, 190, 100], 1e-6)
+    np.testing.assert_allclose(discount, [0.9**3] * 4 + [0] * 3, 1e-6)
+
+
 def test_priorities_are_positive():
     accumulator = NStepAccumulator(FLOAT, 2, 1, 1.0, 1)
     zeros, no = np.zeros(2, "f"), np.zeros(2, bool)

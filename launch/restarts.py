@@ -1,0 +1,64 @@
+"""What becomes of a task that has failed."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from distrl.lifecycle.failure_policy import (
+    FAIL,
+    IGNORE,
+    RESTART,
+    FailureCounts,
+    FailurePolicies,
+)
+from launch.description import Task
+from launch.processes import TaskExit
+
+BAD_INPUT = 2  # exit code of a task that would fail in the same way again
+ENDED_BY_OTHERS = 3  # exit code of a task that ended because another one failed
+
+
+class Decision(NamedTuple):
+    """FAIL (ends the run), IGNORE or RESTART, and how that is said."""
+
+    action: str
+    words: str
+
+
+class Restarts:
+    """Decides, failure by failure, under the policies of the run."""
+
+    def __init__(self, policies: FailurePolicies):
+        self.policies = policies
+        self._counts = FailureCounts()
+
+    def survives(self, task: Task) -> bool:
+        """Whether the run can do without this process, or with another in its place.
+
+        ps 0 has the state of the run, which nobody else has.
+        """
+        chief = (task.job, task.index) == ("ps", 0)
+        return not chief and self.policies.of(task.job).action != FAIL
+
+    def decide(self, event: TaskExit, ending: bool) -> Decision:
+        """What to do about a task that has not ended in order; `ending` says that the
+        run is at its end, where nobody is started again."""
+        end = Decision(FAIL, "ending the run")
+        if event.exit_code in (BAD_INPUT, ENDED_BY_OTHERS):
+            return end
+        if not self.survives(event.task):
+            return end
+        if ending:
+            return Decision(IGNORE, "the run ends without it")
+        job, now = event.task.job, time.monotonic()
+        policy = self.policies.of(job)
+        action = self._counts.add(job, policy, now)
+        number = self._counts.recent(job, now)
+        if action == RESTART:
+            count = f"{number} of {policy.per_hour} an hour"
+            return Decision(RESTART, f"starting it again ({count})")
+        if action == IGNORE:
+            return Decision(IGNORE, "the run goes on without it")
+        many = f"{number} failures of job {job} within an hour, {policy.per_hour} are"
+        return Decision(FAIL, f"{many} allowed; ending the run")

@@ -1,0 +1,102 @@
+"""The books of a run, above all those of tasks that died."""
+
+import random
+
+import pytest
+
+from distrl.lifecycle.beat import Beat
+from distrl.lifecycle.books import Books
+
+
+def beat(name, incarnation=1, totals=None, seen=None, gauges=None):
+    job, task = name.split("/")
+    found = {"totals": totals or {}, "seen": seen or {}, "gauges": gauges or {}}
+    return Beat(job, int(task), incarnation, 1, **found)
+
+
+def books(sent, lost, seen, dead=True):
+    """An actor's last beat, and the rows of it that two memories have seen."""
+    made = Books()
+    made.take(beat("actor/0", 7, {"sent/e": sent, "lost/e": lost}))
+    for index, rows in enumerate(seen):
+        report = {"e": {"actor/0/7": rows, "actor/1/5": 1000}}
+        made.take(beat(f"memory/{index}", totals={"received/e": rows}, seen=report))
+    if dead:
+        made.close("actor/0", 7)
+    return made
+
+
+@pytest.mark.parametrize(
+    "sent, lost, seen, expected",
+    [
+        (100.0, 0.0, (60, 40), {"sent/e": 100, "lost/e": 0}),  # nothing on its way
+        (100.0, 0.0, (60, 30), {"sent/e": 100, "lost/e": 10}),  # 10 never came
+        (100.0, 0.0, (60, 55), {"sent/e": 115, "lost/e": 0}),  # 15 behind its last beat
+        (100.0, 5.0, (60, 30), {"sent/e": 100, "lost/e": 10}),  # it knew of 5 of them
+        (100.0, 0.0, (), {"sent/e": 100, "lost/e": 100}),
+    ],
+)
+def test_the_books_of_a_dead_actor_are_closed(sent, lost, seen, expected):
+    made = books(sent, lost, seen)
+    totals = made.totals()
+    assert {key: totals.get(key, 0) for key in expected} == expected
+    assert totals["sent/e"] == sum(seen) + totals.get("lost/e", 0)
+    received = {"received/e": sum(seen)} if seen else {}
+    assert made.job_totals()["actor"] | received == totals
+
+
+def test_who_lives_is_believed():
+    assert books(100.0, 0.0, (60, 30), dead=False).totals()["sent/e"] == 100
+    assert books(100.0, 0.0, (60, 30), dead=False).totals()["lost/e"] == 0
+
+
+def test_another_life_of_it_is_another_producer():
+    made = books(100.0, 0.0, (60, 40))
+    made.take(beat("actor/0", 8, {"sent/e": 5.0}))
+    assert made.totals()["sent/e"] == 105 and made.totals()["lost/e"] == 0
+
+
+def test_a_channel_that_only_the_receiver_knows_of():
+    """It died before it could say that it had sent anything."""
+    made = Books()
+    made.take(beat("actor/0", 7, {"env_steps": 3.0}))
+    made.take(beat("memory/0", totals={"received/e": 8}, seen={"e": {"actor/0/7": 8}}))
+    made.close("actor/0", 7)
+    assert made.totals() == {"env_steps": 3.0, "received/e": 8, "sent/e": 8}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sent_is_received_plus_lost_whoever_dies(seed):
+    """Random actors, of which some die with rows unsaid, unread or on their way."""
+    rng, made = random.Random(seed), Books()
+    seen = [{}, {}]
+    received = 0
+    for actor in range(6):
+        numbered = [rng.randrange(50) for _ in range(2)]  # by memory
+        dies = rng.random() < 0.5
+        arrived = [rng.randrange(n + 1) if dies else n for n in numbered]
+        unsaid = rng.randrange(min(sum(arrived), 9) + 1) if dies else 0
+        made.take(beat(f"actor/{actor}", 3, {"sent/e": sum(numbered) - unsaid}))
+        for memory in range(2):
+            seen[memory][f"actor/{actor}/3"] = arrived[memory]
+        received += sum(arrived)
+        if dies:
+            made.close(f"actor/{actor}", 3)
+    for memory in range(2):
+        totals = {"received/e": sum(seen[memory].values())}
+        made.take(beat(f"memory/{memory}", totals=totals, seen={"e": seen[memory]}))
+    totals = made.totals()
+    assert totals["received/e"] == received
+    assert totals["sent/e"] == received + totals.get("lost/e", 0)
+
+
+def test_the_best_parameters_stay_the_best():
+    made = Books()
+    assert made.best == (0.0, None)
+    made.take(beat("actor/0", 1, gauges={"best_return": -9.0, "best_version": 3}))
+    assert made.best == (-9.0, 3)
+    made.take(beat("actor/0", 1, gauges={"best_return": 7.0, "best_version": 5}))
+    made.take(beat("actor/0", 2, gauges={}))  # started again
+    assert made.best == (7.0, 5)
+    made.take(beat("actor/0", 2, gauges={"best_return": 7.0, "best_version": 9}))
+    assert made.best == (7.0, 9)
