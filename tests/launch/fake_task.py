@@ -2,9 +2,13 @@
 
 The first argument is JSON: {"<job> <index>": behaviour}, or a list of them, one for
 each start. Without one, a task is up until the run stops and then exits with 0; ps 0
-stops it and leaves last. With {"short": true} ps 0 stops the run when all tasks are up,
-and the file "until" is there, otherwise on SIGTERM. With {"lost": "<job>/<index>"} it
-says then that this task is lost. {"stopping": true}: it says when it stops the run.
+stops it and leaves last, on SIGTERM, or as these keys say:
+"short": true          stops the run when all tasks are up, and what "until…" says is so
+"until": "<file>"      this file is there
+"until_gone": n        n tasks are gone
+"stopping": true       says in its status lines when it stops the run
+"lost": "<job>/<n>"    says there, once all are up, that this task is lost
+"policies": {…}        says there from the start that these are the run's
 """
 
 import json
@@ -41,6 +45,12 @@ def count(kind):
     return len(list((RUN_DIR / kind).glob("*")))
 
 
+def num_gone(kind):
+    """Tasks that have noted it and are gone, which the launcher has noticed."""
+    pids = [int(path.read_text()) for path in (RUN_DIR / kind).glob("*")]
+    return sum(not os.path.exists(f"/proc/{pid}") for pid in pids)
+
+
 def wait_until(condition):
     """True when the condition holds, False on SIGTERM, an error after 20 s."""
     end = time.monotonic() + 20
@@ -63,20 +73,23 @@ def say(**status):
 
 
 def be_ps_0():
-    (RUN_DIR / "metrics").mkdir()
-    with open(RUN_DIR / "metrics" / "ps-0.jsonl", "w") as metrics:
-        metrics.write('{"env_steps": 1}\n{"env_steps": 2}\n{"env_st')
+    if "policies" not in PLAN:
+        (RUN_DIR / "metrics").mkdir()
+        with open(RUN_DIR / "metrics" / "ps-0.jsonl", "w") as metrics:
+            metrics.write('{"env_steps": 1}\n{"env_steps": 2}\n{"env_st')
     if wait_until(lambda: count("up") == NUM_TASKS):
         if "lost" in PLAN:
             say(eps=0)  # ends the line that was begun
             say(phase="running", lost={PLAN["lost"]: time.time_ns()})
-        until = RUN_DIR / PLAN.get("until", "")
-        wait_until(lambda: PLAN.get("short", False) and until.exists())
+        until, num = RUN_DIR / PLAN.get("until", ""), PLAN.get("until_gone", 0)
+        wait_until(
+            lambda: PLAN.get("short") and until.exists() and num_gone("up") >= num
+        )
     if "stopping" in PLAN:
         say(eps=0)
         say(phase="stopping")
     note("stop")
-    wait_until(lambda: count("done") == NUM_TASKS - 1)
+    wait_until(lambda: count("done") + num_gone("fallen") == NUM_TASKS - 1)
 
 
 def be_learner():
@@ -113,6 +126,10 @@ def misbehave():
         wait_until(lambda: count("stop"))
         note("done")
         sys.exit(int(code))
+    if how == "fall":  # fails in the farewell, before its part is done
+        wait_until(lambda: count("stop"))
+        note("fallen", str(os.getpid()))
+        sys.exit(int(code))
     if how == "linger":  # is done, and still there
         wait_until(lambda: count("stop"))
         note("done")
@@ -123,6 +140,9 @@ def misbehave():
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 if "watch_stdin" in FLAGS and BEHAVIOUR != "deaf":
     threading.Thread(target=watch_stdin, daemon=True).start()
+if NAME == "ps 0" and "policies" in PLAN:
+    (RUN_DIR / "metrics").mkdir()
+    say(failure_policies=PLAN["policies"])
 note("up", str(os.getpid()))
 note(f"life-{LIFE}", str(os.getpid()))
 misbehave()

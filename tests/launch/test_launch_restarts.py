@@ -65,10 +65,18 @@ def test_more_failures_than_allowed_end_the_run(launch, capsys):
 
 @pytest.mark.timeout(60)
 def test_an_ignored_actor_is_left_out(launch, capsys):
-    plan = {"actor 1": "exit 4", "short": True, "until": "done/actor 1"}
+    plan = {"actor 1": "exit 4", "short": True, "until_gone": 1}
     assert run(launch, plan, "--on_failure=actor=ignore") == 0
     assert "exit code 4; the run goes on without it" in capsys.readouterr().err
     assert task_entry(launch) == {"exit_code": 4, "restarts": 0}
+
+
+@pytest.mark.timeout(60)
+def test_policies_of_a_gin_file_are_those_of_the_launcher_too(launch, capsys):
+    """It hears of them by the status lines of ps 0."""
+    plan = {"actor 1": "exit 4", "short": True, "until_gone": 1}
+    assert run(launch, {**plan, "policies": {"actor": "ignore"}}) == 0
+    assert "exit code 4; the run goes on without it" in capsys.readouterr().err
 
 
 @pytest.mark.timeout(60)
@@ -79,7 +87,7 @@ def test_bad_input_is_not_tried_again(launch, capsys):
 
 @pytest.mark.timeout(60)
 def test_a_run_that_is_ending_starts_nobody_again(launch, capsys):
-    plan = {"actor 1": "follow 6", "short": True, "stopping": True}
+    plan = {"actor 1": ["fall 6"], "short": True, "stopping": True}
     assert run(launch, plan) == 0
     assert "exit code 6; the run ends without it" in capsys.readouterr().err
     assert task_entry(launch) == {"exit_code": 6, "restarts": 0}
@@ -87,11 +95,12 @@ def test_a_run_that_is_ending_starts_nobody_again(launch, capsys):
 
 @pytest.mark.timeout(60)
 def test_a_run_that_was_asked_to_end_starts_nobody_again(launch, capsys):
-    plan = {"memory 0": "exit 1", "actor 1": "follow 6"}
+    plan = {"memory 0": "exit 1", "actor 1": ["fall 6"]}
     assert run(launch, plan) == 1
     err = capsys.readouterr().err
     assert "memory 0 failed with exit code 1; ending the run" in err
     assert "exit code 6; the run ends without it" in err
+    assert task_entry(launch) == {"exit_code": 6, "restarts": 0}
 
 
 @pytest.mark.timeout(60)

@@ -10,7 +10,6 @@ import pytest
 from distrl.cluster import sessions
 from distrl.cluster.channel import Address
 from distrl.cluster.spec import ClusterSpec
-from distrl.lifecycle.failure_policy import FailurePolicies
 from distrl.lifecycle.run_state import DONE, RunState
 from distrl.lifecycle.settings import Run, StopConditions, Timeouts
 from distrl.lifecycle.signals import Signals
@@ -25,7 +24,6 @@ TIMEOUTS = Timeouts(
     beat_period_secs=0.2,
 )
 CONFIG = {"Run.seed": "0"}
-STRICT = FailurePolicies(actor="fail")
 
 
 class Cluster:
@@ -36,7 +34,7 @@ class Cluster:
         self.spec = ClusterSpec((hosts[0],), (hosts[1],), (hosts[2],), 1)
         self.run_dir = run_dir
         (run_dir / "metrics").mkdir()
-        self.config = Run(0, StopConditions(**conditions), timeouts, STRICT)
+        self.config = Run(stop=StopConditions(**conditions), timeouts=timeouts)
         self.tasks: list[Task] = []
         self.monitor: StopMonitor | None = None
 
@@ -47,7 +45,6 @@ class Cluster:
             self.config.stop,
             self.config.timeouts,
             time.monotonic(),
-            self.config.failures,
         )
         address = Address("ps", 0, self.spec.ps[0])
         target = sessions.start_server("ps", 0, address.host).target

@@ -97,6 +97,7 @@ def test_the_best_parameters_stay_the_best():
     assert made.best == (-9.0, 3)
     made.take(beat("actor/0", 1, gauges={"best_return": 7.0, "best_version": 5}))
     made.take(beat("actor/0", 2, gauges={}))  # started again
+    made.take(beat("actor/0", 2, gauges={"best_return": 6.0, "best_version": 8}))
     assert made.best == (7.0, 5)
     made.take(beat("actor/0", 2, gauges={"best_return": 7.0, "best_version": 9}))
     assert made.best == (7.0, 9)

@@ -43,7 +43,7 @@ def test_all_hear_what_one_says(cluster):
     assert all(task.view.run_id == "a1" for task in tasks.values())
     actor, memory = tasks["actor"], tasks["memory"]
     actor.counters.add("env_steps", 7)
-    actor.gauges["best_version"] = 3
+    actor.gauges |= {"best_version": 3, "best_return": 9.0}
     number = actor.heartbeat.say()
     assert actor.heartbeat.wait_for(lambda: actor.heartbeat.knows(number), 10.0)
     assert actor.view.totals["env_steps"] == 7
@@ -172,22 +172,22 @@ def test_nobody_waits_for_a_run_id_for_ever(make_cluster):
 def test_a_task_that_dies_ends_the_run_by_name(cluster):
     cluster.start_ps()
     tasks = cluster.start()
-    tasks["actor"].heartbeat.stop()  # no word of leaving
-    for task in (tasks["memory"], tasks["learner"]):
+    tasks["memory"].heartbeat.stop()  # no word of leaving
+    for task in (tasks["actor"], tasks["learner"]):
         assert task.heartbeat.wait_for(lambda t=task: t.should_stop, 20.0)
         assert task.view.failed
-        assert "actor/0 is lost" in task.view.stop_reason
-        assert task.view.members["actor/0"][2] == LOST
+        assert "memory/0 is lost" in task.view.stop_reason
+        assert task.view.members["memory/0"][2] == LOST
 
 
 def test_a_failure_reaches_all_with_its_message(cluster):
     cluster.start_ps()
     tasks = cluster.start()
-    tasks["actor"].fail("ValueError: no such thing")
-    memory = tasks["memory"]
-    assert memory.heartbeat.wait_for(lambda: memory.should_stop, 10.0)
-    assert memory.view.members["actor/0"][2] == FAILED
-    assert memory.view.stop_reason == "failure: actor/0: ValueError: no such thing"
+    tasks["memory"].fail("ValueError: no such thing")
+    actor = tasks["actor"]
+    assert actor.heartbeat.wait_for(lambda: actor.should_stop, 10.0)
+    assert actor.view.members["memory/0"][2] == FAILED
+    assert actor.view.stop_reason == "failure: memory/0: ValueError: no such thing"
 
 
 def test_a_ps_that_dies_is_noticed(make_cluster):

@@ -88,6 +88,28 @@ def test_an_actor_that_is_replaced_before_it_is_missed_has_failed():
     assert run.member("actor/0").state == JOINED
 
 
+@pytest.mark.parametrize("how", ["failed", "lost", "replaced"])
+def test_the_books_of_who_fails_are_closed(how):
+    run = running()
+    run.beat("actor/1")
+    run.beat("actor/0", totals={"sent/experience": 100.0})
+    seen = {"experience": {"actor/0/1": 90, "actor/1/1": 7}}
+    totals = {"received/experience": 90.0}
+    run.beat("memory/0", totals=totals, seen=seen)
+    assert "lost/experience" not in run.state.view(run.now)["totals"]
+    others = (*SERVERS[::2], "actor/1")
+    if how == "failed":
+        fail(run, "actor/0", totals={"sent/experience": 100.0})
+    elif how == "replaced":
+        run.beat("actor/0", 2)
+    else:
+        for _ in range(16):
+            run.beat("memory/0", totals=totals, seen=seen)
+            run.live(1.0, others)
+    assert run.state.failures.by_job == {"actor": 1}
+    assert run.state.view(run.now)["totals"]["lost/experience"] == 10.0
+
+
 def test_an_actor_that_left_and_comes_again_has_not_failed():
     run = running()
     run.beat("actor/0", state=DONE)
