@@ -285,6 +285,7 @@ def shared_memory():
         (children, "children left: ["),
         (shared_memory, f"shared_memory left: ['distrl_test_{os.getpid()}_1'"),
     ],
+    ids=["files", "threads", "children", "shared_memory"],  # the same in all workers
 )
 @pytest.mark.timeout(60)
 def test_what_is_left_is_named(leak, words, monkeypatch):
