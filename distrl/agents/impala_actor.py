@@ -121,7 +121,9 @@ def _make_policy(
         timer = WaitTimer() if inference.group_threads else task.timer
         policy = RemotePolicy(task, model, spec, timer)
     else:
-        sequence = seeds.seed_sequence(task.run.seed, "actor", task.index)
+        sequence = seeds.seed_sequence(
+            task.run.seed, "actor", task.index, restart=task.restart
+        )
         policy = LocalPolicy(FlatSampler(model, spec), sequence)
     if inference.group_threads:
         policy = SharedPolicy(policy, inference, "group inference")

@@ -27,7 +27,9 @@ SYNCHRONOUS = [
 ]
 
 
-def train(run_dir, config: str | None, seed: int, *more: str) -> dict[str, Any]:
+def train(
+    run_dir, config: str | None, seed: int, *more: str, timeout: float = 1200
+) -> dict[str, Any]:
     """The summary of a run that went well."""
     configs = [] if config is None else [ROOT / "configs" / config]
     flags = [f"--run_dir={run_dir}", f"--seed={seed}", *more]
@@ -36,11 +38,12 @@ def train(run_dir, config: str | None, seed: int, *more: str) -> dict[str, Any]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=timeout,
     )
     assert launcher.returncode == 0, launcher.stdout + launcher.stderr
     summary = json.loads((run_dir / "summary.json").read_text())
-    assert summary["final_evaluation"]["episodes"] == 100
+    if "--no_final_evaluation" not in more:
+        assert summary["final_evaluation"]["episodes"] == 100
     for name, counts in summary["channels"].items():
         assert counts["lost"] == 0, name
         assert counts["sent"] == counts["received"], name
@@ -69,6 +72,16 @@ def test_the_memory_task_needs_a_memory(tmp_path):
     flags = ["--gin_binding=ImpalaModel.core = None", "--max_env_steps=500000"]
     summary = train(tmp_path / "run", "impala/memory_task.gin", 0, *flags)
     assert summary["final_evaluation"]["mean_return"] <= 0.6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3900)
+def test_impala_learns_pong(tmp_path):
+    """The last 100 games of two million env steps, as they were played in training."""
+    flags = ["--max_env_steps=2000000", "--no_final_evaluation"]
+    train(tmp_path / "run", "impala/pong.gin", 0, *flags, timeout=3800)
+    lines = (tmp_path / "run" / "metrics" / "ps-0.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["mean_return"] >= 0
 
 
 @pytest.mark.slow
