@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import pathlib
@@ -20,6 +21,7 @@ from distrl.cluster.spec import (
 from distrl.core.errors import (
     ConfigError,
     DistrlError,
+    Diverged,
     RunEnding,
     RunFailed,
 )
@@ -39,11 +41,12 @@ flags.DEFINE_integer("num_actors", None, "Number of actors, in place of their ho
 flags.DEFINE_string("cluster", "", "A JSON file in place of the host flags.")
 flags.DEFINE_string("run_dir", None, "Where the run leaves its files.")
 flags.DEFINE_integer("restart", 0, "How often it was started before.", lower_bound=0)
+flags.DEFINE_bool("resume", False, "Go on with the run that run_dir holds.")
 flags.DEFINE_bool("watch_stdin", False, "End at once when standard input does.")
 flags.mark_flags_as_required(["job_name", "task_index", "gin_file", "run_dir"])
 
 # Exit codes.
-OK, FAILED, BAD_INPUT, FAILED_ELSEWHERE = 0, 1, 2, 3
+OK, FAILED, BAD_INPUT, FAILED_ELSEWHERE, DIVERGED = 0, 1, 2, 3, 4
 
 
 def read_cluster() -> ClusterSpec:
@@ -64,23 +67,49 @@ def read_cluster() -> ClusterSpec:
     return cluster
 
 
-def check_run_dir(run_dir: pathlib.Path, job: str) -> None:
-    """Raises RunEnding or ConfigError when a run has ended in this directory."""
-    if (run_dir / "summary.json").exists():
-        if job == "actor":
+def prepare_run_dir(
+    run_dir: pathlib.Path, job: str, resume: bool, restart: int
+) -> None:
+    """Raises RunEnding or ConfigError when a run has ended in this directory, or when
+    it is of no use."""
+    summary = run_dir / "summary.json"
+    if summary.exists():
+        if job == "learner" and resume and not restart:
+            set_aside(summary)
+        elif job == "actor" and not resume:
             raise RunEnding(f"the run in {run_dir} has already ended")
-        raise ConfigError(f"--run_dir: {run_dir} holds a run that has ended")
+        elif not resume:
+            raise ConfigError(
+                f"--run_dir: {run_dir} holds a run that has ended; --resume goes on "
+                "with it"
+            )
     if job == "learner" and (run_dir / "config.gin").exists():
-        raise ConfigError(f"--run_dir: {run_dir} holds another run")
+        if not (resume or restart):
+            raise ConfigError(
+                f"--run_dir: {run_dir} holds another run; --resume goes on with it, "
+                "--restart=1 takes its learner's place while it is under way"
+            )
+    elif job == "learner" and resume:
+        raise ConfigError(f"--resume: there is no run in {run_dir}")
     for name in ("metrics", "logs"):
-        (run_dir / name).mkdir(parents=True, exist_ok=True)
+        try:
+            (run_dir / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            what = f"--run_dir: cannot write to {run_dir}: {error}"
+            raise ConfigError(what) from error
+
+
+def set_aside(summary: pathlib.Path) -> None:
+    """Keeps the summary of a run that is resumed under the next free number."""
+    names = (summary.with_name(f"summary.{n}.json") for n in itertools.count(1))
+    summary.rename(next(name for name in names if not name.exists()))
 
 
 def run_task(signals: Signals) -> None:
     """The whole life of one task. Raises what went wrong."""
     cluster = read_cluster()
     run_dir = pathlib.Path(FLAGS.run_dir)
-    check_run_dir(run_dir, FLAGS.job_name)
+    prepare_run_dir(run_dir, FLAGS.job_name, FLAGS.resume, FLAGS.restart)
     cluster.bypass_proxies()
     from distrl import configurables  # imports TensorFlow: seconds
     from distrl.lifecycle.task import Task
@@ -95,6 +124,7 @@ def run_task(signals: Signals) -> None:
         configurables.all_settings(),
         signals,
         FLAGS.restart,
+        FLAGS.resume,
     )
     if FLAGS.job_name == "learner" and FLAGS.task_index == 0:
         (run_dir / "config.gin").write_text(configurables.operative_text())
@@ -103,7 +133,8 @@ def run_task(signals: Signals) -> None:
     except (RunEnding, RunFailed):
         raise
     except BaseException as error:
-        task.fail(f"{type(error).__name__}: {error}")
+        fatal = isinstance(error, ConfigError | Diverged)
+        task.fail(f"{type(error).__name__}: {error}", fatal)
         raise
 
 
@@ -136,7 +167,7 @@ def exit_code(signals: Signals) -> int:
         return BAD_INPUT
     except DistrlError as error:
         logging.error("%s: %s", name, error)
-        return FAILED
+        return DIVERGED if isinstance(error, Diverged) else FAILED
     except BaseException:
         traceback.print_exc()
         logging.error("%s: ended by the error above", name)

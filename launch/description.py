@@ -34,6 +34,7 @@ class RunDescription:
     num_actors: int = 2
     gin_bindings: tuple[str, ...] = ()
     failures: FailurePolicies = FailurePolicies()
+    resume: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +90,7 @@ def cluster_tasks(
     shared += [f"--gin_binding={binding}" for binding in run.gin_bindings]
     shared += [f"--{job}_hosts={','.join(of_job)}" for job, of_job in hosts.items()]
     shared += [f"--num_actors={run.num_actors}", f"--run_dir={run.run_dir}"]
+    shared += ["--resume"] * run.resume
     shared += ["--watch_stdin"] * watched
     return [
         Task(

@@ -46,19 +46,50 @@ def parse(arguments: Sequence[str] | None) -> tuple[RunDescription, argparse.Nam
             "--num_learners: more than one learner is not supported yet, "
             f"expected 1, got {flags.num_learners}"
         )
-    config = _find(flags.config)
-    if config is None:
-        parser.error(f"CONFIG: expected an existing file, got {flags.config!r}")
-    run_dir = Path(flags.run_dir or _default_run_dir(config.stem)).absolute()
-    if run_dir.exists():
-        parser.error(
-            f"--run_dir: expected a folder that does not exist yet, got '{run_dir}'"
-        )
+    if flags.resume:
+        config, run_dir = _resumed(flags, parser)
+    else:
+        config, run_dir = _new(flags, parser)
     try:
         policies = _on_failure(flags.on_failure)
     except ConfigError as error:
         parser.error(f"--on_failure: {error}")
     return _description(flags, config, run_dir, policies), flags
+
+
+def _new(
+    flags: argparse.Namespace, parser: argparse.ArgumentParser
+) -> tuple[Path, Path]:
+    """The configuration and the folder of a new run."""
+    name = flags.config or DEFAULT_CONFIG
+    config = _find(name)
+    if config is None:
+        parser.error(f"CONFIG: expected an existing file, got {name!r}")
+    run_dir = Path(flags.run_dir or _default_run_dir(config.stem)).absolute()
+    if run_dir.exists():
+        parser.error(
+            f"--run_dir: expected a folder that does not exist yet, got '{run_dir}'; "
+            "--resume goes on with the run in it"
+        )
+    return config, run_dir
+
+
+def _resumed(
+    flags: argparse.Namespace, parser: argparse.ArgumentParser
+) -> tuple[Path, Path]:
+    """The folder of a run, and its configuration unless another is given."""
+    if not flags.run_dir:
+        parser.error("--resume: expected the --run_dir of the run to go on with")
+    run_dir = Path(flags.run_dir).absolute()
+    own = run_dir / "config.gin"
+    if not own.is_file():
+        parser.error(f"--resume: there is no run in '{run_dir}'")
+    if flags.config is None:
+        return own, run_dir
+    config = _find(flags.config)
+    if config is None:
+        parser.error(f"CONFIG: expected an existing file, got {flags.config!r}")
+    return config, run_dir
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -68,10 +99,11 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("config", nargs="?", default=DEFAULT_CONFIG, metavar="CONFIG", help="gin file")
+    add("config", nargs="?", metavar="CONFIG", help="gin file")
     for job, default in (("ps", 1), ("memories", 1), ("learners", 1), ("actors", 2)):
         add(f"--num_{job}", type=_positive, default=default, metavar="N")
     add("--run_dir", help="where results go; default runs/<config>-<time>, here")
+    add("--resume", action="store_true", help="go on with the run in run_dir")
     add("--seed", type=_count, metavar="N", help="root of all random streams")
     add("--max_env_steps", type=_positive, metavar="N", help="stop after so many")
     add("--max_learner_steps", type=_positive, metavar="N", help="stop after so many")
@@ -118,6 +150,7 @@ def _description(
         num_actors=flags.num_actors,
         gin_bindings=(*bindings, *flags.gin_binding),
         failures=FailurePolicies(**policies),
+        resume=flags.resume,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -53,7 +55,8 @@ def main(
     events: Events = Events()
     with signals_as_events(events):
         try:
-            (run.run_dir / "logs").mkdir(parents=True)
+            (run.run_dir / "logs").mkdir(parents=True, exist_ok=run.resume)
+            run = with_own_config(run)
         except OSError as error:
             say(f"launch/train: --run_dir: {error}")
             return 2
@@ -68,6 +71,16 @@ def main(
 
         wanted = not (flags.no_final_evaluation or outcome.stopped)
         return end_in_order(run.run_dir, outcome, evaluate_once if wanted else None)
+
+
+def with_own_config(run: RunDescription) -> RunDescription:
+    """A run that goes on under the configuration in its folder reads a copy of it, for
+    its learner writes that file anew. Raises OSError."""
+    if run.config.parent != run.run_dir:
+        return run
+    copy = run.run_dir / "resumed.gin"
+    shutil.copyfile(run.config, copy)
+    return dataclasses.replace(run, config=copy)
 
 
 def train_to_end(

@@ -17,6 +17,7 @@ from launch.processes import TaskExit
 
 BAD_INPUT = 2  # exit code of a task that would fail in the same way again
 ENDED_BY_OTHERS = 3  # exit code of a task that ended because another one failed
+DIVERGED = 4  # exit code of a learner that would diverge again
 
 
 class Decision(NamedTuple):
@@ -34,22 +35,18 @@ class Restarts:
         self._counts = FailureCounts()
 
     def survives(self, task: Task) -> bool:
-        """Whether the run can do without this process, or with another in its place.
-
-        ps 0 has the state of the run, which nobody else has.
-        """
-        chief = (task.job, task.index) == ("ps", 0)
-        return not chief and self.policies.of(task.job).action != FAIL
+        """Whether the run can do without this process, or with another in its place."""
+        return self.policies.of(task.job).action != FAIL
 
     def decide(self, event: TaskExit, ending: bool) -> Decision:
         """What to do about a task that has not ended in order; `ending` says that the
-        run is at its end, where nobody is started again."""
+        run is at its end, where only those are started again that hold it together."""
         end = Decision(FAIL, "ending the run")
-        if event.exit_code in (BAD_INPUT, ENDED_BY_OTHERS):
+        if event.exit_code in (BAD_INPUT, ENDED_BY_OTHERS, DIVERGED):
             return end
         if not self.survives(event.task):
             return end
-        if ending:
+        if ending and event.task.job not in ("ps", "learner"):
             return Decision(IGNORE, "the run ends without it")
         job, now = event.task.job, time.monotonic()
         policy = self.policies.of(job)

@@ -8,11 +8,12 @@ from typing import Any
 
 
 class StatusFeed:
-    """The newest line of a JSON lines file that grows."""
+    """The newest line of a JSON lines file that grows; what it holds already is that of
+    an earlier run."""
 
     def __init__(self, path: Path):
         self._path = path
-        self._offset = 0
+        self._offset = path.stat().st_size if path.exists() else 0
 
     def newest(self) -> dict[str, Any] | None:
         """The last whole line, or None when none was added since the last call."""

@@ -163,8 +163,11 @@ class Watch:
     def _decide(self, event: TaskExit) -> Decision:
         """What to do about a failure, which is told to the user unless it is fatal."""
         self._take_status()
-        ps = any(_is_chief_ps(task) for task in self._alive)
+        alone = all(task.job == "ps" for task in self._alive)
+        ps = any(_is_chief_ps(task) for task in [*self._alive, event.task])
         ending = self._asked or not ps or self._phase in ENDING_PHASES
+        if event.task.job == "ps" and (self._asked or alone):
+            return Decision(FAIL, "ending the run")
         decision = self._restarts.decide(event, ending)
         if decision.action != FAIL:
             self._say(f"{describe_exit(event)}; {decision.words}")

@@ -86,6 +86,7 @@ class ActorLearnerAgent(abc.ABC):
         loop.join(specs.describe(spec))
         while not task.should_stop:
             task.heartbeat.progress += 1
+            loop.look_after_servers()
             loop.step(IDLE_SECS)
         loop.finish()
         leave(task)

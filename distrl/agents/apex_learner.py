@@ -38,6 +38,10 @@ class ApexLearner(LearnerLoop):
         self._batch_size = replay.batch_size
         self._next_measure = Deadline(0.0)
 
+    @property
+    def num_snapshots(self) -> int:
+        return len(self.task.cluster.memory)
+
     def open_channels(self) -> None:
         self._batches = self.task.receiver(batches_channel(self._spec), capacity=1)
         settings = SenderSettings(capacity=16, max_delay_secs=_PRIORITY_DELAY_SECS)
@@ -52,37 +56,36 @@ class ApexLearner(LearnerLoop):
         if message is None:
             return
         bundle: ReplayBatch = message.record
-        priorities = [
-            self._train(
-                map_nest(lambda a, f=first: a[f : f + self._batch_size], bundle)
-            )
-            for first in range(0, message.header.rows, self._batch_size)
-            if self.may_train
-        ]
+        ids, priorities = [], []
+        for first in range(0, message.header.rows, self._batch_size):
+            rows = slice(first, first + self._batch_size)
+            batch = map_nest(lambda leaf, at=rows: leaf[at], bundle)
+            if self.may_train and (found := self._train(batch)) is not None:
+                ids.append(batch.id)
+                priorities.append(found)
         if priorities:
-            self._send_priorities(message, np.concatenate(priorities))
+            self._send_priorities(message, ids, priorities)
         self.now_and_then()
 
-    def _train(self, batch: ReplayBatch) -> np.ndarray:
+    def _train(self, batch: ReplayBatch) -> np.ndarray | None:
+        """The new priorities, None of a step that was undone."""
         measure = self._next_measure.passed
         priorities, metrics = self._training.train(batch, measure)
         self.task.counters.add("trained", priorities.size)
         if measure:
             self._next_measure = Deadline(_MEASURE_SECS)
             self.task.gauges.update(metrics)
+        finite = self.is_finite(priorities, batch)
         self.after_step()
-        return priorities
+        return priorities if finite else None
 
-    def _send_priorities(self, message: Message, priorities: np.ndarray) -> None:
-        rows = priorities.size
-        if not np.isfinite(priorities).all():
-            raise FloatingPointError(
-                f"TD errors that are not finite at learner step "
-                f"{self.session.learner_steps}: learning has diverged"
-            )
+    def _send_priorities(
+        self, message: Message, ids: list[np.ndarray], priorities: list[np.ndarray]
+    ) -> None:
+        rows = sum(found.size for found in priorities)
         update = PriorityUpdate(
-            message.record.id[:rows],
-            np.maximum(priorities, 1e-6),
+            np.concatenate(ids),
+            np.maximum(np.concatenate(priorities), 1e-6),
             np.full(rows, message.header.incarnation, np.int64),
         )
         self.task.hand_over(self._priorities[message.header.task], update, rows)

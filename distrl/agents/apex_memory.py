@@ -34,6 +34,9 @@ def priorities_channel() -> ChannelSpec:
     return ChannelSpec("priorities", priority_update_spec(), capacity=8)
 
 
+_LIMITER = ("inserted", "sampled")
+
+
 class ApexMemory:
     """One memory task. Nothing here blocks: what cannot be done now is done when the
     other side has moved, and input comes before output."""
@@ -60,6 +63,26 @@ class ApexMemory:
         task.gauges["memory_capacity"] = memory.capacity
         task.counters.add("replay_capacity", memory.capacity)
         task.counters.add("replay_bytes", memory.num_bytes)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What a snapshot holds: copies."""
+        counts = self._limiter.state().items()
+        limits = {f"limiter/{key}": np.asarray(count) for key, count in counts}
+        return self._memory.state() | limits
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Raises ValueError for what does not fit; nothing changes then."""
+        missing = [key for key in _LIMITER if f"limiter/{key}" not in state]
+        if missing:
+            raise ValueError(f"no state of the limiter: {missing}")
+        self._memory.restore(state)
+        self._limiter.restore({k: int(state[f"limiter/{k}"]) for k in _LIMITER})
+        self._task.gauges["memory_size"] = self._memory.size
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the largest snapshot."""
+        return self._memory.num_bytes
 
     def serve(self) -> bool:
         updated, stored = self._take_priorities(), self._take_experience()

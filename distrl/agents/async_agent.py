@@ -16,6 +16,8 @@ from distrl.agents.actor_learner_agent import (
     leave,
     parameter_store,
 )
+from distrl.agents.memory_snapshots import MemorySnapshots
+from distrl.agents.settings import Learning
 from distrl.cluster.messages import ChannelSpec, Message
 from distrl.cluster.parameter_threads import ParameterPuller
 from distrl.cluster.proxy_sender import ProxySender, SenderSettings
@@ -77,6 +79,17 @@ class Memory(Protocol):
     def finish(self) -> None:
         """Serves what is left, and drains what learners still send."""
 
+    def state(self) -> dict[str, np.ndarray]:
+        """What a snapshot holds: copies."""
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Goes on from a `state()`. Raises ValueError for what does not fit; nothing
+        changes then."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the largest `state()`, about."""
+
 
 class AsyncAgent(ActorLearnerAgent):
     """The loops of asynchronous agents; what is stored and trained is the subclass's.
@@ -84,6 +97,8 @@ class AsyncAgent(ActorLearnerAgent):
     Actors pull whatever parameters are newest, memories serve while they take in, the
     learner publishes every so many steps.
     """
+
+    learning: Learning
 
     @abc.abstractmethod
     def make_actor(
@@ -106,13 +121,20 @@ class AsyncAgent(ActorLearnerAgent):
         self.check(spec, task)
         task.join(specs.describe(spec))
         memory = self.make_memory(task, spec)
-        while not task.should_stop:
-            task.heartbeat.progress += 1
-            if not memory.serve():
-                task.wait_for_news(IDLE_SECS)
-        memory.open()
-        memory.finish()
+        with contextlib.closing(self._make_snapshots(task, memory)) as snapshots:
+            snapshots.restore()
+            while not task.should_stop:
+                task.heartbeat.progress += 1
+                if not memory.serve():
+                    task.wait_for_news(IDLE_SECS)
+                snapshots.look()
+            memory.open()
+            memory.finish()
+            snapshots.finish()
         leave(task)
+
+    def _make_snapshots(self, task: Task, memory: Memory) -> MemorySnapshots:
+        return MemorySnapshots(task, memory, self.learning.memory_snapshots)
 
     def run_actor(self, task: Task) -> None:
         with contextlib.ExitStack() as stack:
@@ -129,7 +151,7 @@ class AsyncAgent(ActorLearnerAgent):
             ]
             actor = self.make_actor(task, spec, groups)
             puller = ParameterPuller(
-                parameter_store(task), self._pull_secs(), task.timeouts.heartbeat_secs
+                parameter_store(task), self._pull_secs(), task.patience_secs
             )
             try:
                 self._act(task, actor, puller, senders)

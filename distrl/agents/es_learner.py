@@ -38,5 +38,7 @@ class ESLearner(SyncLearner):
 
     def train(self, parts: list[Message]) -> None:
         pairs = joined_pairs([part.record for part in parts])
-        self.task.gauges.update(self._evolution.train(pairs))
+        metrics = self._evolution.train(pairs)
+        self.is_finite(list(metrics.values()), pairs)
+        self.task.gauges.update(metrics)
         self.task.counters.add("learner_steps")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from distrl.agents.impala_memory import batches_channel
@@ -39,6 +41,19 @@ class ImpalaLearner(LearnerLoop):
         self._model, self._inference = model, inference
         self._server: InferenceServer | None = None
 
+    @property
+    def num_snapshots(self) -> int:
+        return len(self.task.cluster.memory)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Also where the learning rate's schedule is."""
+        steps = np.asarray(self._training.env_steps, np.int64)
+        return super().state() | {"env_steps": steps}
+
+    def restore(self, state: Mapping[str, np.ndarray], learner_steps: int) -> None:
+        super().restore(state, learner_steps)
+        self._training.env_steps = int(state["env_steps"])
+
     def open_channels(self) -> None:
         self._batches = self.task.receiver(batches_channel(self._unrolls), capacity=1)
         if self._inference.at == "learner":
@@ -75,11 +90,7 @@ class ImpalaLearner(LearnerLoop):
     def _train(self, batch: Trajectories) -> None:
         lag = self._version - batch.version
         metrics = self._training.train(self._training.load(batch))
-        if not np.isfinite(metrics["loss"]):
-            raise FloatingPointError(
-                f"a loss that is not finite at learner step "
-                f"{self.session.learner_steps}: learning has diverged"
-            )
+        self.is_finite([metrics["loss"]], batch)
         self.task.counters.add("trained", len(batch.first_is_last))
         self.task.gauges.update(metrics)
         self.task.gauges["policy_lag"] = float(lag.mean())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from distrl.agents.settings import UnrollBatches
 from distrl.cluster.messages import ChannelSpec, Message
 from distrl.cluster.proxy_sender import SenderSettings
@@ -42,6 +44,20 @@ class ImpalaMemory:
             SenderSettings(capacity=1, max_message_bytes=0),
         )
         self._ready: Trajectories | None = None  # a message that waits for room
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What a snapshot holds: copies."""
+        return self._memory.state()
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Raises ValueError for what does not fit; nothing changes then."""
+        self._memory.restore(state)
+        self._task.gauges["memory_size"] = self._memory.stored
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the largest snapshot, about."""
+        return self._memory.num_bytes
 
     def serve(self) -> bool:
         stored = self._memory.available < self._max_waiting and self._take()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from distrl.agents.settings import Learning
@@ -14,6 +16,8 @@ from distrl.learners.policy_session import PPOSession
 from distrl.learners.sync_samples import PPOSettings, SyncSamples
 from distrl.lifecycle.task import Task
 from distrl.models.ppo import PPOModel
+
+_SAMPLES = "samples/"
 
 
 class PPOLearner(SyncLearner):
@@ -42,11 +46,22 @@ class PPOLearner(SyncLearner):
         rows = joined_rollouts([part.record for part in parts])
         result = self._samples.train(rows, self._env_steps)
         self._env_steps += result.num_rows
+        self.is_finite(list(result.metrics.values()), rows)
         self.task.counters.add("learner_steps", result.num_minibatches)
         self.task.gauges.update(result.metrics)
 
     def state(self) -> dict[str, np.ndarray]:
         """Also where schedules, shuffles and the scale of rewards are."""
         samples = self._samples.state() | {"env_steps": np.asarray(self._env_steps)}
-        named = {f"samples/{name}": array for name, array in samples.items()}
+        named = {f"{_SAMPLES}{name}": array for name, array in samples.items()}
         return super().state() | named
+
+    def restore(self, state: Mapping[str, np.ndarray], learner_steps: int) -> None:
+        super().restore(state, learner_steps)
+        samples = {
+            k.removeprefix(_SAMPLES): v
+            for k, v in state.items()
+            if k.startswith(_SAMPLES)
+        }
+        self._env_steps = int(samples.pop("env_steps"))
+        self._samples.restore(samples)

@@ -175,11 +175,18 @@ class Learning:
     publish_period: int = 50  # learner steps between publications of parameters
     checkpoint_period_secs: float = 30.0
     checkpoints_kept: int = 5
+    memory_snapshots: bool = True  # memories save what they hold with each checkpoint
     num_threads: int = 1  # inside an op of the training step
+    if_not_finite: str = "stop"  # the run; or "skip": go back to what was published
 
     def __post_init__(self) -> None:
         _check_positive(self, ("publish_period", "checkpoint_period_secs"))
         _check_positive(self, ("checkpoints_kept", "num_threads"))
+        if self.if_not_finite not in ("stop", "skip"):
+            raise ConfigError(
+                'Learning.if_not_finite: expected "stop" or "skip", '
+                f"got {self.if_not_finite!r}"
+            )
 
 
 def _check_positive(settings: object, names: Sequence[str]) -> None:

@@ -94,7 +94,7 @@ class SyncAgent(ActorLearnerAgent):
             follower = RoundFollower(
                 round_reader(task),
                 parameter_store(task),
-                task.timeouts.heartbeat_secs,
+                task.patience_secs,
                 task.wakeup.set,
             )
             stack.callback(follower.cancel)

@@ -9,16 +9,19 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from distrl.agents.actor_learner_agent import round_board
+from distrl.agents.actor_learner_agent import round_board, round_reader
 from distrl.agents.learner_loop import LearnerLoop, Publish
 from distrl.agents.sync_memory import parts_channel
 from distrl.cluster.messages import Message, Producer
+from distrl.core.errors import PeerUnreachable
 from distrl.core.specs import Nest
 from distrl.core.threads import Deadline
 from distrl.lifecycle import run_state
 from distrl.lifecycle.round_plan import RoundPlan, Share
 
 log = logging.getLogger(__name__)
+
+_RETRY_SECS = 0.2  # between attempts to reach the ps
 
 
 class SyncLearner(LearnerLoop):
@@ -40,11 +43,25 @@ class SyncLearner(LearnerLoop):
         self._channel = self.task.receiver(parts_channel(self.record), capacity=8)
         self._board = round_board(self.task, self.store)
         self._newest = -1, np.zeros(0, np.uint8)  # version and parameters
-        self._round = -1
+        self._round = self._last_planned()
+        self._first_round = self._round + 1
         self._plan: RoundPlan | None = None  # None: no round is under way
         self._hosts: dict[int, Producer] = {}  # of the round's memories
+        self._boards: set[Producer] = set()  # the ps that hold its plan and parameters
         self._parts: dict[int, Message] = {}  # by memory
         self._first = Deadline(self.task.timeouts.startup_secs)
+
+    def _last_planned(self) -> int:
+        """The number of the last round that an earlier life of this task has planned,
+        -1 for none."""
+        if not self.task.restart:
+            return -1
+        reader = round_reader(self.task)
+        plan = reader.read()
+        reader.close()
+        if plan is None:  # ps 0 is blank, too: no round is shorter than a millisecond
+            return time.time_ns() // 10**6
+        return plan.round
 
     def open_publication(self) -> Publish:
         """A new version waits for the next round."""
@@ -91,18 +108,34 @@ class SyncLearner(LearnerLoop):
     def _put_up(self, shares: dict[int, Share], last: bool = False) -> None:
         """Writes parameters and plan, and wakes everybody."""
         self._began = time.monotonic()
+        silence = Deadline(self.task.patience_secs)
+        while not self._written(shares, last):
+            if silence.passed:
+                raise PeerUnreachable(f"no ps took the plan of round {self._round}")
+            self.task.heartbeat.progress += 1
+            self.task.wait_for_news(_RETRY_SECS)
+        self._parts = {}
+        self._waited = time.monotonic() - self._began
+        self.task.counters.add("rounds", 0 if last else 1)
+
+    def _written(self, shares: dict[int, Share], last: bool) -> bool:
+        """Whether the ps took a plan under the next number."""
         self.task.heartbeat.check()  # a learner that was replaced publishes nothing
         version, parameters = self._newest
-        part = self.store.write_others(version, parameters)
         self._round += 1
         plan = RoundPlan(self._round, version, shares, last)
-        memories = self.task.view.producers("memory")
-        actors = self.task.view.producers("actor")
-        self._board.write(plan, part, self._names(actors), self._names(memories))
-        self._plan, self._parts = plan, {}
-        self._waited = time.monotonic() - self._began
+        view = self.task.view
+        memories = view.producers("memory")
+        names = self._names(view.producers("actor")), self._names(memories)
+        try:
+            part = self.store.write_others(version, parameters)
+            self._board.write(plan, part, *names)
+        except PeerUnreachable as error:
+            log.warning("round %d is not planned yet: %s", self._round, error)
+            return False
+        self._plan, self._boards = plan, set(view.producers("ps"))
         self._hosts = {p.task: p for p in memories if p.task in plan.memories}
-        self.task.counters.add("rounds", 0 if last else 1)
+        return True
 
     def _names(self, members: Mapping[Producer, str]) -> list[str]:
         """Of those who can be woken."""
@@ -118,7 +151,14 @@ class SyncLearner(LearnerLoop):
             self.task.counters.add("stale_rows", header.rows)
 
     def _void_if_lost(self) -> None:
-        """A round whose memory is gone is done again, under a new number."""
+        """A round whose memory is gone, or whose plan may be, is done again, under a new
+        number."""
+        if self._plan is not None and self._boards != set(
+            self.task.view.producers("ps")
+        ):
+            log.warning("round %d is void: a ps was started again", self._round)
+            self._abandon()
+            return
         members = self.task.view.producers("memory")
         for index, host in self._hosts.items():
             if index not in self._parts and members.get(host) != run_state.JOINED:
@@ -144,7 +184,9 @@ class SyncLearner(LearnerLoop):
         collecting = max(part.record.collect_secs.max(initial=0.0) for part in parts)
         self.train(parts)
         self.task.counters.add("trained", rows)
-        if self._round > 0:  # the first one also opens everybody's sessions
+        if (
+            self._round > self._first_round
+        ):  # the first one also opens everybody's sessions
             self._count_time(float(collecting))
         self.publish()
 

@@ -51,7 +51,7 @@ class SyncMemory:
         self._follower = RoundFollower(
             round_reader(task),
             None,
-            task.timeouts.heartbeat_secs,
+            task.patience_secs,
             task.wakeup.set,
         )
 

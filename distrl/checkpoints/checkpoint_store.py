@@ -7,19 +7,25 @@ import json
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import logging
 
+from distrl.checkpoints.array_archive import (
+    Pause,
+    file_digest,
+    read_arrays,
+    write_arrays,
+)
 from distrl.checkpoints.directories import (
     point_link,
     publish_directory,
+    remove_directory,
     remove_leftovers,
 )
-from distrl.checkpoints.parameters import array_bytes, array_dtype
 from distrl.core.errors import ConfigError
 
 FORMAT = "distrl checkpoint 1"
@@ -49,23 +55,73 @@ class CheckpointStore:
         self.directory = Path(directory)
         self._keep = keep
 
-    def save(
-        self, number: int, arrays: Mapping[str, np.ndarray], counters: Mapping[str, Any]
-    ) -> Path:
-        """Saves, then deletes the oldest numbers beyond `keep`; returns the path.
+    def __str__(self) -> str:
+        return str(self.directory)
 
-        A checkpoint of the same number is replaced. Raises ValueError for a negative
-        number and for what cannot be written: objects in arrays, counters that are
-        not JSON.
+    def path(self, number: int) -> Path:
+        """Where the checkpoint of this number is, if there is one.
+
+        Raises ValueError for a negative number.
         """
         if number < 0:
             raise ValueError(f"number must be at least 0, got {number}")
-        path = self.directory / f"{number:012d}"
+        return self.directory / f"{number:012d}"
+
+    def numbers(self) -> list[int]:
+        """The numbers of all checkpoints, newest first; cheap, so damaged ones too."""
+        found = self.directory.iterdir() if self.directory.is_dir() else ()
+        names = [p.name for p in found if re.fullmatch(r"\d{12,}", p.name)]
+        return sorted(map(int, names), reverse=True)
+
+    def is_whole(self, number: int) -> bool:
+        """Whether this checkpoint is there and undamaged; says so if it is not.
+
+        Reads all of it.
+        """
+        try:
+            read_manifest(self.path(number))
+        except ConfigError as error:
+            logging.warning("skipping a checkpoint: %s", error)
+            return False
+        return True
+
+    def save(
+        self,
+        number: int,
+        arrays: Mapping[str, np.ndarray],
+        counters: Mapping[str, Any],
+        protected: Collection[int] = (),
+        pause: Pause | None = None,
+    ) -> Path:
+        """Saves, then deletes the oldest numbers beyond `keep`; returns the path.
+
+        Of these the `protected` ones stay. A checkpoint of the same number is replaced.
+        `pause`, which may sleep, is called after every block (4 MiB) with the seconds
+        that it took; what it raises ends the save. Raises ValueError for a negative
+        number and for what cannot be written: objects in arrays, counters that are
+        not JSON; OSError when the disk is full, or not ours. Nothing is left then.
+        """
+        path = self.path(number)
         remove_leftovers(self.directory)
-        publish_directory(path, _writer(arrays, counters))
-        for old in [p for p in self._numbered() if p != path][self._keep - 1 :]:
-            shutil.rmtree(old)
+        publish_directory(path, _writer(arrays, counters, pause))
+        # Higher numbers are of a run that has gone back: they are worth least.
+        others = [n for n in self.numbers() if n < number]
+        others += [n for n in self.numbers() if n > number]
+        self._delete([n for n in others[self._keep - 1 :] if n not in protected])
         return path
+
+    def drop_above(self, number: int) -> None:
+        """Deletes the checkpoints of higher numbers, which a run that went back to an
+        earlier one has left behind."""
+        self._delete([n for n in self.numbers() if n > number])
+
+    def _delete(self, numbers: list[int]) -> None:
+        """Says what cannot be deleted: what has been saved is saved all the same."""
+        for number in numbers:
+            try:
+                remove_directory(self.path(number))
+            except OSError as error:
+                logging.error("cannot delete a checkpoint: %s", error)
 
     def save_named(
         self, name: str, arrays: Mapping[str, np.ndarray], counters: Mapping[str, Any]
@@ -82,7 +138,7 @@ class CheckpointStore:
         slots = [self.directory / f"{name}.{slot}" for slot in (0, 1)]
         current = link.resolve()
         new, old = slots[::-1] if current.name == slots[0].name else slots
-        publish_directory(new, _writer(arrays, counters))
+        publish_directory(new, _writer(arrays, counters, None))
         point_link(link, new)
         shutil.rmtree(old, ignore_errors=True)
         return link
@@ -92,14 +148,7 @@ class CheckpointStore:
 
         Those that are damaged or not ours are passed over, with a warning.
         """
-        for path in self._numbered():
-            try:
-                read_manifest(path)
-            except ConfigError as error:
-                logging.warning("skipping a checkpoint: %s", error)
-            else:
-                return path
-        return None
+        return next((self.path(n) for n in self.numbers() if self.is_whole(n)), None)
 
     def load(self, path: str | Path) -> tuple[Arrays, dict[str, Any]]:
         """The arrays and counters saved at `path`, checked against their digests.
@@ -109,20 +158,11 @@ class CheckpointStore:
         """
         path = Path(path).resolve()
         manifest = read_manifest(path)
-        arrays = {}
         try:
-            with np.load(path / ARRAYS, allow_pickle=False) as archive:
-                for name, dtype, shape in manifest["arrays"]:
-                    arrays[name] = _restored(archive[name], dtype, shape)
+            arrays = read_arrays(path / ARRAYS, manifest["arrays"])
         except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
             raise ConfigError(f"{path}: cannot read {ARRAYS}: {error}") from error
         return arrays, manifest["counters"]
-
-    def _numbered(self) -> list[Path]:
-        """Everything that is named like a numbered checkpoint, newest first."""
-        found = self.directory.iterdir() if self.directory.is_dir() else ()
-        numbered = [p for p in found if re.fullmatch(r"\d{12,}", p.name)]
-        return sorted(numbered, key=lambda path: int(path.name), reverse=True)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -133,12 +173,15 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         text = (path / COUNTERS).read_bytes()
         sentinel = (path / SENTINEL).read_text().strip()
-        arrays_digest = _file_digest(path / ARRAYS)
+        arrays_digest = file_digest(path / ARRAYS)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: incomplete or no checkpoint: {error}") from error
     if hashlib.sha256(text).hexdigest() != sentinel:
         raise ConfigError(f"{path}: {COUNTERS} does not match the digest in {SENTINEL}")
-    manifest = json.loads(text)
+    try:
+        manifest = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {COUNTERS} is no JSON: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ConfigError(f"{path}: not in the format {FORMAT!r}")
     if manifest["arrays_sha256"] != arrays_digest:
@@ -147,13 +190,13 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def _writer(
-    arrays: Mapping[str, np.ndarray], counters: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray], counters: Mapping[str, Any], pause: Pause | None
 ) -> Callable[[Path], None]:
     """A function that fills a directory with a checkpoint, the sentinel last."""
 
     def write(path: Path) -> None:
-        _write_arrays(path / ARRAYS, arrays)
-        text = _manifest_text(arrays, counters, _file_digest(path / ARRAYS))
+        digest = write_arrays(path / ARRAYS, arrays, pause)
+        text = _manifest_text(arrays, counters, digest)
         (path / COUNTERS).write_bytes(text)
         (path / SENTINEL).write_text(hashlib.sha256(text).hexdigest() + "\n")
 
@@ -180,37 +223,3 @@ def _plain_number(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"cannot write {value!r}")
-
-
-def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """An .npz archive; not `np.savez`, whose argument names are no array names."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, _storable(array), allow_pickle=False)
-
-
-def _storable(array: np.ndarray) -> np.ndarray:
-    """The array, or its bytes if NumPy's file format cannot say what they are.
-
-    Raises ValueError for a dtype that its name does not give back.
-    """
-    array = np.asarray(array)
-    known = not array.dtype.hasobject and array.dtype.names is None
-    if not known or array_dtype(array.dtype.name) != array.dtype.newbyteorder("="):
-        raise ValueError(f"cannot save an array of dtype {array.dtype}")
-    return array_bytes(array) if array.dtype.kind == "V" else array
-
-
-def _restored(stored: np.ndarray, dtype: str, shape: list[int]) -> np.ndarray:
-    if stored.dtype.name == dtype:
-        return stored
-    return stored.view(array_dtype(dtype)).reshape(shape)
-
-
-def _file_digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Directories that appear on disk whole or not at all."""
+"""Directories and files that appear on disk whole or not at all."""
 
 from __future__ import annotations
 
@@ -42,6 +42,31 @@ def _put_in_place(new: Path, path: Path) -> None:
         os.rename(old, path)
         raise
     shutil.rmtree(old)
+
+
+def remove_directory(path: Path) -> None:
+    """Removes a directory in one rename; what is left if the process is killed then,
+    `remove_leftovers` removes."""
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    os.rename(path, old)
+    shutil.rmtree(old)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Makes `data` what the file `path` holds, in one rename.
+
+    Until then, and when OSError is raised, it is as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    try:
+        new.write_bytes(data)
+        sync_path(new)
+        os.replace(new, path)
+    finally:
+        new.unlink(missing_ok=True)
+    sync_path(path.parent)
 
 
 def remove_leftovers(parent: Path) -> None:

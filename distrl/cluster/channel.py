@@ -33,6 +33,7 @@ class Readiness(NamedTuple):
     digest: str
     capacity: int
     description: dict[str, str]
+    owner: str  # job/task
 
     @property
     def shared_name(self) -> str:
@@ -89,14 +90,18 @@ class ChannelOwner:
         run_id: str,
         incarnation: int,
         timeout: float = 10.0,
+        owner: str = "",
     ):
-        self.spec, self._address, self._timeout = spec, address, timeout
+        """`owner` is the job/task that reads, where that is not the host."""
+        self.spec, self.address, self._timeout = spec, address, timeout
+        self.is_here = target is not None
         readiness = Readiness(
             run_id,
             incarnation,
             spec.digest,
             spec.capacity,
             specs.describe(spec.record),
+            owner or f"{address.job}/{address.index}",
         )
         graph = tf.Graph()
         with graph.as_default(), tf.device(address.device):
@@ -145,7 +150,7 @@ class ChannelOwner:
             raise self._unreachable(error) from error
 
     def _unreachable(self, error: tf.errors.OpError) -> PeerUnreachable:
-        what = f"channel {self.spec.queue_name} at {self._address}"
+        what = f"channel {self.spec.queue_name} at {self.address}"
         return PeerUnreachable(f"{what}: {error.message}")
 
 

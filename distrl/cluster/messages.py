@@ -58,7 +58,7 @@ class Header(NamedTuple):
     incarnation: int
     sequence: int  # 1, 2, … of this producer in this channel
     rows: int
-    total_rows: int  # up to and including these, without what the producer lost
+    total_rows: int  # of this producer in this channel, up to and including these
     version: int  # of the parameters behind the rows, -1 where there are none
     round: int  # of a synchronous agent, -1 where there are none
 

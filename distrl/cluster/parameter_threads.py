@@ -11,20 +11,25 @@ from distrl.cluster.parameter_store import ParameterStore
 from distrl.core.errors import PeerUnreachable
 from distrl.core.threads import Deadline, StoppableThread
 
+_RETRY_SECS = 0.2  # between attempts to reach a ps
+
 
 class ParameterPublisher:
     """A thread that writes the newest parameters it was given.
 
-    `before_write` is called ahead of each write and may raise (fencing). An error
-    reaches the owner at the next `publish`.
+    `before_write` is called ahead of each write and may raise (fencing). A ps that does
+    not answer is tried again; `error_after_secs` without an answer end the thread. An
+    error reaches the owner at the next `publish`.
     """
 
     def __init__(
         self,
         store: ParameterStore,
         before_write: Callable[[], None] = lambda: None,
+        error_after_secs: float = 0.0,
     ):
         self._store, self._before_write = store, before_write
+        self._patience = error_after_secs
         self._changed = threading.Condition()
         self._newest: tuple[int, np.ndarray] | None = None
         self._thread = StoppableThread(
@@ -43,9 +48,22 @@ class ParameterPublisher:
             self._changed.notify_all()
 
     def _run(self, stopping: threading.Event) -> None:
+        silence = Deadline(self._patience)
         while (newest := self._next(stopping)) is not None:
             self._before_write()
-            self._store.write(*newest)
+            try:
+                self._store.write(*newest)
+                silence = Deadline(self._patience)
+            except PeerUnreachable:
+                if silence.passed or stopping.is_set():
+                    raise
+                self._put_back(newest)
+                stopping.wait(_RETRY_SECS)
+
+    def _put_back(self, parameters: tuple[int, np.ndarray]) -> None:
+        """To be written again, unless there are newer ones."""
+        with self._changed:
+            self._newest = self._newest or parameters
 
     def _next(self, stopping: threading.Event) -> tuple[int, np.ndarray] | None:
         with self._changed:

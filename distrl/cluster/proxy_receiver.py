@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from distrl.cluster.channel import ChannelOwner
 from distrl.cluster.messages import END, Header, Message, Producer
+from distrl.cluster.row_trace import RECEIVED, RowTrace
 from distrl.core.counters import Counters
 from distrl.core.errors import ChannelClosed
 from distrl.core.threads import StoppableThread
@@ -22,7 +23,8 @@ class ProducerRecord:
     """What a receiver has seen from one producer."""
 
     sequence: int = 0
-    total_rows: int = 0
+    total_rows: int = 0  # as the producer counts them
+    seen_rows: int = 0  # of those, since it was first heard here
     ended: bool = False
 
 
@@ -41,8 +43,9 @@ class ProxyReceiver:
         counters: Counters,
         capacity: int,
         notify: Callable[[], None] = lambda: None,
+        trace: RowTrace | None = None,
     ):
-        self.owner = owner
+        self.owner, self._trace = owner, trace
         self._counters = counters
         self._notify = notify
         self._local: queue.Queue[Message] = queue.Queue(capacity)
@@ -77,9 +80,23 @@ class ProxyReceiver:
             self._counters.add(f"lost/{name}", missing)
             self._counters.add(f"received/{name}", header.rows)
             record.sequence = header.sequence
+            record.seen_rows += missing + header.rows
             record.total_rows = header.total_rows
             record.ended = header.kind == END
-            return True
+        self._note(header)
+        return True
+
+    def _note(self, header: Header) -> None:
+        if self._trace is not None and header.rows:
+            address = self.owner.address
+            self._trace.note(
+                RECEIVED,
+                self.owner.spec.queue_name,
+                f"{address.job}/{address.index}",
+                header.producer,
+                header.sequence,
+                header.rows,
+            )
 
     def _hand_over(self, message: Message, stopping: threading.Event) -> None:
         while not stopping.is_set():
@@ -134,7 +151,7 @@ class ProxyReceiver:
         gaps included."""
         with self._lock:
             records = self._producers.items()
-            return {f"{p}/{p.incarnation}": record.total_rows for p, record in records}
+            return {f"{p}/{p.incarnation}": record.seen_rows for p, record in records}
 
     def close(self) -> None:
         """Closes the queue; what is in it can still be read with `get`."""

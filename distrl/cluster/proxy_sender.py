@@ -12,6 +12,7 @@ import numpy as np
 
 from distrl.cluster.channel import Address, ChannelClient
 from distrl.cluster.messages import DATA, END, ChannelSpec, Producer
+from distrl.cluster.row_trace import REFUSED, SENT, RowTrace
 from distrl.core import specs
 from distrl.core.counters import Counters
 from distrl.core.errors import ChannelClosed, PeerUnreachable
@@ -49,8 +50,8 @@ class ProxySender:
 
     A message that cannot be known to have arrived is repeated under its number, to
     the same incarnation of the owner. Rows are counted as `sent/<channel>` when they
-    get their number, and as `lost/<channel>` when the owner is closed or lost, or the
-    sender is abandoned, before they were delivered.
+    get their number, and as `lost/<channel>` when they are given up before an attempt
+    to put them; `rows_tried` tells of all others.
     """
 
     def __init__(
@@ -62,8 +63,12 @@ class ProxySender:
         counters: Counters,
         settings: SenderSettings = _DEFAULT,
         notify: Callable[[], None] = lambda: None,
+        trace: RowTrace | None = None,
     ):
         self.spec, self.address, self.settings = spec, address, settings
+        self._trace = trace
+        self._tried: dict[str, tuple[int, int]] = {}
+        self._tried_lock = threading.Lock()
         self._run_id, self._producer = run_id, producer
         self._counters, self._notify = counters, notify
         self._changed = threading.Condition()
@@ -110,7 +115,28 @@ class ProxySender:
     def refuse(self, rows: int) -> None:
         """Counts rows that could not be handed over before the end."""
         self._counters.add(f"sent/{self.spec.name}", rows)
+        self._give_up(rows)
+
+    def _give_up(self, rows: int) -> None:
         self._counters.add(f"lost/{self.spec.name}", rows)
+        self._note(REFUSED, 0, rows)
+
+    def _note(self, what: str, sequence: int, rows: int) -> None:
+        if self._trace is not None and rows:
+            self._trace.note(
+                what,
+                self.spec.queue_name,
+                f"{self.address.job}/{self.address.index}",
+                self._producer,
+                sequence,
+                rows,
+            )
+
+    def rows_tried(self) -> dict[str, tuple[int, int]]:
+        """By owner ("job/task/incarnation"), the rows that were put, or may have been,
+        and how many of them were given up without knowing."""
+        with self._tried_lock:
+            return dict(self._tried)
 
     @property
     def has_room(self) -> bool:
@@ -227,31 +253,42 @@ class ProxySender:
             kind, self._sequence, rows, self._total_rows, version, round
         )
         self._counters.add(f"sent/{self.spec.name}", rows)
-        if not self._deliver(self.spec.pack(header, record)):
-            self._total_rows -= rows  # these are in our books, not in the receiver's
-            self._counters.add(f"lost/{self.spec.name}", rows)
+        self._deliver(self.spec.pack(header, record), self._sequence, rows)
 
-    def _deliver(self, components: list[np.ndarray]) -> bool:
+    def _deliver(self, components: list[np.ndarray], sequence: int, rows: int) -> None:
         """Repeats the message until it has arrived, or cannot any more."""
-        backoff, bound_to = 0.1, None
+        backoff, bound_to, owner = 0.1, None, ""
         while not self._abandoned.is_set():
             try:
                 client = self._open()
-                if bound_to not in (None, client.readiness.incarnation):
-                    return False  # its host died, and may have counted it
-                bound_to = client.readiness.incarnation
+                if bound_to is None:
+                    bound_to = client.readiness.incarnation
+                    self._note(SENT, sequence, rows)
+                    owner = f"{client.readiness.owner}/{bound_to}"
+                    self._count_tried(owner, rows, 0)
+                elif bound_to != client.readiness.incarnation:
+                    break  # its host died, and may have counted it
                 client.put(components, self.settings.put_timeout_secs)
-                return True
+                return
             except TimeoutError:
                 backoff = 0.1
             except ChannelClosed:
                 self._drop_client()
-                return False
+                break
             except PeerUnreachable:
                 self._drop_client()
                 self._abandoned.wait(backoff)
                 backoff = min(2 * backoff, self.settings.max_backoff_secs)
-        return False
+        if bound_to is None:
+            self._give_up(rows)
+        else:
+            self._count_tried(owner, 0, rows)
+
+    def _count_tried(self, owner: str, rows: int, unsure: int) -> None:
+        if rows or unsure:
+            with self._tried_lock:
+                before = self._tried.get(owner, (0, 0))
+                self._tried[owner] = before[0] + rows, before[1] + unsure
 
     def _open(self) -> ChannelClient:
         if self._client is None:

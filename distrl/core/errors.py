@@ -29,3 +29,7 @@ class RunEnding(TaskRefused):
 
 class RunFailed(DistrlError):
     """The run ended because of a failure in some task."""
+
+
+class Diverged(DistrlError):
+    """Learning has led to numbers that are not finite; it would again."""

@@ -43,9 +43,9 @@ class FailurePolicies:
     """
 
     actor: str = "restart(20)"
-    memory: str = FAIL
-    learner: str = FAIL
-    ps: str = FAIL
+    memory: str = "restart(5)"
+    learner: str = "restart(5)"
+    ps: str = "restart(5)"
 
     def __post_init__(self) -> None:
         for job in JOBS:
@@ -84,3 +84,16 @@ class FailureCounts:
         while times and times[0] <= now - WINDOW_SECS:
             times.popleft()
         return len(times)
+
+    def dump(self, now: float) -> dict[str, list[float]]:
+        """Of each job how many, and how long ago in s the recent ones were."""
+        return {
+            job: [self.by_job[job], *[now - then for then in self._recent[job]]]
+            for job in JOBS
+        }
+
+    def recall(self, dump: dict[str, list[float]], now: float) -> None:
+        """Adds what was dumped to what has been counted since."""
+        for job, (number, *ages) in dump.items():
+            self.by_job[job] += int(number)
+            self._recent[job].extendleft(now - age for age in reversed(ages))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from typing import Any
 
 from distrl.lifecycle.failure_policy import (
     FAIL,
@@ -68,10 +69,16 @@ class Failures:
         """A task has joined, for the first time or again."""
         self._awaited.pop(name, None)
 
+    def awaits(self, name: str) -> bool:
+        """Whether this task is to come back."""
+        return name in self._awaited
+
     def overdue(self, now: float) -> str:
-        """The first task that has not come back in time, as a reason to stop."""
+        """The first task that has not come back in time, as a reason to stop; it is no
+        longer awaited."""
         for name, awaited in self._awaited.items():
             if now > awaited.until:
+                del self._awaited[name]
                 secs = self._startup_secs
                 return f"{name} has not come back for {secs:.0f} s: {awaited.cause}"
         return ""
@@ -79,4 +86,20 @@ class Failures:
     @property
     def by_job(self) -> dict[str, int]:
         """How many tasks have failed since the start, of the jobs with any."""
-        return dict(self._counts.by_job)
+        return {job: n for job, n in self._counts.by_job.items() if n}
+
+    def dump(self, now: float) -> dict[str, Any]:
+        """What has failed so far, with ages and times that are left in s; JSON."""
+        awaited = {n: [a.until - now, a.cause] for n, a in self._awaited.items()}
+        return {
+            "counts": self._counts.dump(now),
+            "awaited": awaited,
+            "last": self.last,
+        }
+
+    def recall(self, dump: dict[str, Any], now: float) -> None:
+        """Takes over what was dumped."""
+        self._counts.recall(dump["counts"], now)
+        self.last = self.last or dump["last"]
+        for name, (secs, cause) in dump["awaited"].items():
+            self._awaited[name] = _Awaited(now + secs, cause)

@@ -6,7 +6,8 @@ import dataclasses
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,10 @@ log = logging.getLogger(__name__)
 
 BEATS = ChannelSpec("beats", ArraySpec((), "uint8"), capacity=1024)
 VIEW_NAME = "run_view"
+DUMP_NAME = "run_dump"
+_DUMP_SECS = 1.0  # between two looks at what ps 0 knows, by who keeps it
 _RETRY_SECS = 0.1  # between attempts to reach ps 0
+_NO_WORDS: Mapping[str, Any] = MappingProxyType({})
 BEATS_RUN = "run"  # beats are older than the run id that learner 0 brings
 
 
@@ -51,17 +55,29 @@ class _Link:
         graph = tf.Graph()
         with graph.as_default(), tf.device(address.device):
             view = read_text(text_variable(VIEW_NAME))
+            dump = read_text(text_variable(DUMP_NAME))
         self._session = sessions.open_session(graph, address.host, timeout)
         graph.finalize()
-        self._view = self._session.make_callable(view, accept_options=True)
+        make = self._session.make_callable
+        self._view = make(view, accept_options=True)
+        self._dump = make(dump, accept_options=True)
 
     def put(self, components: list[np.ndarray], timeout: float) -> None:
         self._client.put(components, timeout)
 
     def read(self, timeout: float) -> View | None:
         """The view; None when ps 0 has not published one yet."""
+        content = self._load(self._view, timeout)
+        return None if content is None else View(content)
+
+    def read_dump(self, timeout: float) -> dict[str, Any] | None:
+        """All that ps 0 knows; None when it has not said so yet."""
+        return self._load(self._dump, timeout)
+
+    @staticmethod
+    def _load(read: Callable[..., bytes], timeout: float) -> dict[str, Any] | None:
         try:
-            return View(json.loads(self._view(options=sessions.limited(timeout))))
+            return json.loads(read(options=sessions.limited(timeout)))
         except (tf.errors.FailedPreconditionError, tf.errors.NotFoundError):
             return None
         except (tf.errors.DeadlineExceededError, *sessions.PEER_ERRORS) as error:
@@ -85,11 +101,22 @@ class Heartbeat:
         config: dict[str, str],
         timeouts: Timeouts,
         read: Callable[[], dict[str, Any]],
+        patience_secs: float | None = None,
+        words: Mapping[str, Any] = _NO_WORDS,
+        keeps_dump: bool = False,
     ):
+        """Silence of ps 0 for `patience_secs` (None: `heartbeat_secs`) ends the beats.
+
+        `words` are said from the first beat on. Who `keeps_dump` fills a ps 0 that has
+        been started again.
+        """
+        self._patience = patience_secs or timeouts.heartbeat_secs
+        self._keeps_dump, self._next_dump = keeps_dump, Deadline(0.0)
+        self._listed = False  # by the newest view, which may be that of a blank ps 0
         self._address, self._producer = address, producer
         self._config, self._timeouts = config, timeouts
         self._read = read
-        self._beat = Beat(producer.job, producer.task, producer.incarnation, 0)
+        self._beat = Beat(producer.job, producer.task, producer.incarnation, 0, **words)
         self._changed = threading.Condition()
         self._wanted, self._said = 1, 0  # numbers of beats: to send at once, and sent
         self._last_words = Deadline(float("inf"))
@@ -112,6 +139,16 @@ class Heartbeat:
         """Whether the view contains what was said in the beat of this number."""
         entry = self.view.entry(self._producer)
         return entry is not None and entry[1] >= number
+
+    def keeps(self, number: int) -> bool:
+        """Whether `dump` contains what was said in the beat of this number."""
+        entry = (self.dump or {"members": {}})["members"].get(str(self._producer))
+        return entry is not None and entry["number"] >= number
+
+    @property
+    def dump(self) -> dict[str, Any] | None:
+        """All that ps 0 knew a moment ago, for who keeps it."""
+        return self._beat.recall
 
     # What the task hears.
 
@@ -153,7 +190,7 @@ class Heartbeat:
                 try:
                     link = link or _Link(self._address, min(5.0, silence.remaining))
                     self._exchange(link)
-                    silence = Deadline(self._timeouts.heartbeat_secs)
+                    silence = Deadline(self._patience)
                     self._pause(stopping)
                 except (PeerUnreachable, TimeoutError, ChannelClosed) as error:
                     if link is not None:
@@ -185,25 +222,38 @@ class Heartbeat:
         with self._changed:
             fields = self._read()
             number = self._beat.number + 1
-            listed = self.view.entry(self._producer) is not None
             self._beat = dataclasses.replace(
-                self._beat,
-                number=number,
-                progress=self.progress,
-                config=None if listed else self._config,
-                **fields,
+                self._beat, number=number, progress=self.progress, **fields
             )
             beat = self._beat
+            if not self._listed:
+                beat = dataclasses.replace(beat, config=self._config)
+            elif beat.recall is not None:
+                beat = dataclasses.replace(beat, recall=None)
         header = self._producer.header(DATA, number, rows=1, total_rows=number)
         components = BEATS.pack(header, encode(beat))
         timeout = min(5.0, self._timeouts.heartbeat_secs / 2)
         link.put(components, timeout)
         self._said = number
         view = link.read(timeout)
-        if view is not None:
+        if view is None:
+            return
+        self._listed = view.entry(self._producer) is not None
+        if self._listed and self._keeps_dump and self._next_dump.passed:
+            self._next_dump = Deadline(_DUMP_SECS)
+            self._keep(link.read_dump(timeout))
+        if view.run_id or not self.view.run_id:  # not that of a blank ps 0
+            self._show(view)
+
+    def _keep(self, dump: dict[str, Any] | None) -> None:
+        if dump is not None and dump["run_id"]:
             with self._changed:
-                self.view = view
-                self.should_stop = view.stopping or (
-                    view.verdict(self._producer) is not None
-                )
-                self._changed.notify_all()
+                self._beat = dataclasses.replace(self._beat, recall=dump, resumes=False)
+
+    def _show(self, view: View) -> None:
+        with self._changed:
+            self.view = view
+            self.should_stop = view.stopping or (
+                view.verdict(self._producer) is not None
+            )
+            self._changed.notify_all()

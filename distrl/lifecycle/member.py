@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 
 @dataclasses.dataclass
@@ -17,3 +18,10 @@ class Member:
     heard: float  # when, on the caller's clock
     moved: float  # when progress last changed
     stalled: bool = False
+
+    def dump(self) -> dict[str, Any]:
+        """What is not a time, by name."""
+        return {name: getattr(self, name) for name in _LASTING}
+
+
+_LASTING = ("incarnation", "number", "state", "message", "progress")

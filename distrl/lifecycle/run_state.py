@@ -12,11 +12,12 @@ from typing import Any
 
 from distrl.cluster.spec import SERVING_JOBS, ClusterSpec
 from distrl.lifecycle.beat import DONE, FAILED, JOINED, Beat
-from distrl.lifecycle.books import Books
+from distrl.lifecycle.books import LEFT, Books
 from distrl.lifecycle.config_difference import difference, specs_of
 from distrl.lifecycle.failure_policy import FailurePolicies
 from distrl.lifecycle.failures import Failures
 from distrl.lifecycle.member import Member
+from distrl.lifecycle.run_recall import recall
 from distrl.lifecycle.settings import StopConditions, Timeouts
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 STARTING, RUNNING, STOPPING, FINISHED = "starting", "running", "stopping", "finished"
 LOST, REFUSED = "lost", "refused"
 GONE = (DONE, LOST, FAILED, REFUSED)
+CHIEF = "learner/0"
 ENDING = "the run is ending"  # why a late task is refused
 FAILURE = "failure: "  # how the stop reason of a failed run begins
 _DEFAULT_POLICIES = FailurePolicies()
@@ -50,10 +52,12 @@ class RunState:
         self._stop_conditions, self._timeouts = stop, timeouts
         self.failures = Failures(policies, timeouts.startup_secs)
         self.books = Books()
+        self.checkpoint = self.restored = 0
         self._started = self._ticked = now
         self._had_actor = now
         self.running_since: float | None = None
         self.stopping_since: float | None = None
+        self.ran_before = 0.0  # s, in the lives that this run was resumed from
 
     # What goes in.
 
@@ -61,6 +65,8 @@ class RunState:
         """Takes a beat in; older ones than the last, and fenced tasks, are ignored."""
         if f"{beat.name}/{beat.incarnation}" in self.members:
             return  # it was refused
+        if beat.recall is not None and not self.run_id:
+            recall(self, beat.recall, beat.resumes, now)
         member = self.members.get(beat.name)
         if member is None or beat.incarnation > member.incarnation:
             member = self._join(beat, now)
@@ -74,9 +80,17 @@ class RunState:
         member.number, member.heard = beat.number, now
         member.state, member.message = beat.state, beat.message
         self.run_id = beat.run_id or self.run_id
+        self.restored = beat.restored or self.restored
+        if self.phase in (STARTING, RUNNING):  # from then on, the last one is known
+            self.checkpoint = max(self.checkpoint, beat.checkpoint)
         if beat.state == FAILED:
             cause = f"{beat.name}: {beat.message}"
-            self._has_failed(beat.name, beat.incarnation, cause, now)
+            again = beat.fatal or (self.phase == STARTING and beat.job != "actor")
+            if again:  # it would fail in the same way
+                self.stop(FAILURE + cause, now)
+            self.has_failed(beat.name, beat.incarnation, cause, now)
+        elif beat.state == DONE:
+            self.books.close(beat.name, beat.incarnation, LEFT)
         elif beat.stop_request:
             self.stop(beat.stop_request, now)
 
@@ -92,7 +106,7 @@ class RunState:
         self.members[beat.name + beside] = member
         if before and not refusal:  # started again before anybody missed it
             cause = f"{beat.name} was replaced by a newer one"
-            self._has_failed(beat.name, before.incarnation, cause, now)
+            self.has_failed(beat.name, before.incarnation, cause, now)
         if not refusal:
             self.failures.came_back(beat.name)
         if refusal and refusal != ENDING and beat.job != "actor":
@@ -101,13 +115,19 @@ class RunState:
 
     def _refusal(self, beat: Beat) -> str:
         """Why this task may not join, or ''; the first specs become the run's."""
-        if self.phase in (STOPPING, FINISHED):
+        awaited = self.phase == STOPPING and self._awaits(beat.name)
+        if self.phase in (STOPPING, FINISHED) and not awaited:
             return ENDING
         theirs = beat.config or {}
         if found := difference(self.config, theirs):
             return f"its configuration differs from the run's: {found}"
         self.config |= specs_of(theirs)
         return ""
+
+    def _awaits(self, name: str) -> bool:
+        """Whether a run that ends needs this task, and expects it back: the learner
+        that sums it up."""
+        return name == CHIEF and self.failures.awaits(name)
 
     def stop(self, reason: str, now: float) -> None:
         """Raises `stopping`, once; the first reason stays."""
@@ -133,7 +153,7 @@ class RunState:
             self._look_at_stop_conditions(now)
             self._look_for_actors(now)
         if self.phase == STOPPING and self._all_gone(but="ps/"):
-            if not self._awaits_somebody(now):
+            if not (self._awaits_somebody(now) or self._awaits(CHIEF)):
                 self.phase = FINISHED
 
     # What it decides.
@@ -147,12 +167,12 @@ class RunState:
                 member.state = LOST
                 member.message = f"no beats for {silent:.0f} s"
                 cause = f"{name} is lost: {member.message}"
-                self._has_failed(name, member.incarnation, cause, now)
+                self.has_failed(name, member.incarnation, cause, now)
             elif still > self._timeouts.stall_secs and not member.stalled:
                 member.stalled = True
                 log.warning("%s beats but has not moved for %.0f s", name, still)
 
-    def _has_failed(self, name: str, incarnation: int, cause: str, now: float) -> None:
+    def has_failed(self, name: str, incarnation: int, cause: str, now: float) -> None:
         """A member has failed: the policy of its job says what comes of it."""
         self.books.close(name, incarnation)
         left = self._num_joined(name.split("/")[0])
@@ -249,8 +269,9 @@ class RunState:
     def running_secs(self, now: float) -> float:
         """Seconds since the start-up ended, up to the stop."""
         if self.running_since is None:
-            return 0.0
-        return (self.stopping_since or now) - self.running_since
+            return self.ran_before
+        ran = (self.stopping_since or now) - self.running_since
+        return self.ran_before + ran
 
     def near_end(self, now: float) -> bool:
         """Whether a limit on steps is so near that tasks should beat more often."""
@@ -288,4 +309,11 @@ class RunState:
             "failures": self.failures.by_job,
             "best_return": best_return,
             "best_version": best_version,
+            "checkpoint": self.checkpoint,
+            "restored": self.restored,
+            "snapshots": {
+                name: gauges["snapshot"]
+                for name, gauges in self.books.gauges().items()
+                if "snapshot" in gauges
+            },
         }

@@ -89,6 +89,7 @@ class Run:
     stop: StopConditions = StopConditions()
     timeouts: Timeouts = Timeouts()
     failures: FailurePolicies = FailurePolicies()
+    trace_rows: bool = False  # see `cluster.row_trace`
 
     def __post_init__(self) -> None:
         if self.seed < 0:

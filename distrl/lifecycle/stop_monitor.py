@@ -15,7 +15,14 @@ from distrl.cluster.channel import Address, ChannelOwner, text_variable
 from distrl.cluster.proxy_receiver import ProxyReceiver
 from distrl.core.counters import Counters
 from distrl.core.threads import StoppableThread
-from distrl.lifecycle.heartbeat import BEATS, BEATS_RUN, VIEW_NAME, decode
+from distrl.lifecycle import run_recall
+from distrl.lifecycle.heartbeat import (
+    BEATS,
+    BEATS_RUN,
+    DUMP_NAME,
+    VIEW_NAME,
+    decode,
+)
 from distrl.lifecycle.run_state import DONE, STARTING, Beat, RunState
 from distrl.lifecycle.signals import Signals
 
@@ -45,7 +52,8 @@ class StopMonitor:
         self._own = Beat("ps", 0, incarnation, 0)
         owner = ChannelOwner(BEATS, address, target, BEATS_RUN, incarnation)
         self._beats = ProxyReceiver(owner, Counters(), capacity=1024)
-        self._publish = _view_writer(address, target)
+        self._publish = _text_writer(VIEW_NAME, address, target)
+        self._publish_dump = _text_writer(DUMP_NAME, address, target)
         self.may_leave = threading.Event()
         self.stop_reason = ""
         self._thread = StoppableThread("stop monitor", self._run).start()
@@ -73,6 +81,8 @@ class StopMonitor:
                 self._publish(json.dumps(self._state.view(now)))
                 if now - reported >= 1.0:
                     reported = now
+                    dump = run_recall.dump(self._state, now)
+                    self._publish_dump(json.dumps(dump))
                     self._report(self._state)
                 if self._state.may_leave:
                     self.may_leave.set()
@@ -99,13 +109,11 @@ class StopMonitor:
         self._state.receive(own, now)
 
 
-def _view_writer(address: Address, target: str) -> Callable[[str], Any]:
+def _text_writer(name: str, address: Address, target: str) -> Callable[[str], Any]:
     graph = tf.Graph()
     with graph.as_default(), tf.device(address.device):
         text = tf.placeholder(tf.string, [])
-        assign = tf.raw_ops.AssignVariableOp(
-            resource=text_variable(VIEW_NAME), value=text
-        )
+        assign = tf.raw_ops.AssignVariableOp(resource=text_variable(name), value=text)
     graph.finalize()
     session = sessions.ServerSession(target, graph=graph)
     return session.make_callable(assign, [text])

@@ -13,6 +13,7 @@ from distrl.cluster.channel import Address, ChannelOwner
 from distrl.cluster.messages import ChannelSpec, Producer
 from distrl.cluster.proxy_receiver import ProxyReceiver
 from distrl.cluster.proxy_sender import ProxySender, SenderSettings
+from distrl.cluster.row_trace import RowTrace
 from distrl.cluster.spec import SERVING_JOBS, ClusterSpec
 from distrl.core.counters import Counters
 from distrl.core.errors import ChannelClosed, PeerUnreachable, RunEnding, RunFailed
@@ -20,6 +21,7 @@ from distrl.core.specs import Nest
 from distrl.core.threads import Deadline
 from distrl.lifecycle import run_state
 from distrl.lifecycle.config_difference import SPEC
+from distrl.lifecycle.failure_policy import RESTART
 from distrl.lifecycle.heartbeat import Heartbeat
 from distrl.lifecycle.settings import Run
 from distrl.lifecycle.signals import Signals
@@ -45,13 +47,15 @@ class Task:
         config: dict[str, str],
         signals: Signals,
         restart: int = 0,
+        resume: bool = False,
     ):
         """`restart` counts the starts before this one: it has other random streams.
-        Raises ConfigError for a task that the cluster does not have."""
+        `resume` goes on from what an earlier run has left in `run_dir`. Raises
+        ConfigError for a task that the cluster does not have."""
         cluster.check_task(job, index)
         self.job, self.index, self.cluster = job, index, cluster
         self.run, self.run_dir, self.config = run, run_dir, dict(config)
-        self.signals, self.restart = signals, restart
+        self.signals, self.restart, self.resume = signals, restart, resume
         self.timeouts = run.timeouts
         self.producer = Producer(job, index, time.time_ns())
         self.counters = Counters()
@@ -66,6 +70,10 @@ class Task:
         self._startup_cpu = 0.0
         self._senders: list[ProxySender] = []
         self._receivers: list[ProxyReceiver] = []
+        self._trace: RowTrace | None = None
+        if run.trace_rows:
+            name = f"{job}-{index}-{self.producer.incarnation}.txt"
+            self._trace = RowTrace(run_dir / "rows" / name)
         self._lines: JsonLinesWriter | None = None
 
     def __str__(self) -> str:
@@ -80,9 +88,10 @@ class Task:
 
     # Being a member of the run.
 
-    def join(self, described: dict[str, str], run_id: str = "") -> None:
+    def join(self, described: dict[str, str], **words: Any) -> None:
         """Starts the heartbeat and waits until the run has an id (learner 0 brings
-        it) or is ending. `described` are spec texts that must agree in all tasks.
+        it) or is ending. `described` are spec texts that must agree in all tasks,
+        `words` what else the beats say.
 
         Raises PeerUnreachable naming ps 0 or learner 0, TaskRefused; RunEnding or
         RunFailed when the run ends before it has begun.
@@ -96,9 +105,10 @@ class Task:
             config,
             self.timeouts,
             self._read,
+            self.patience_secs,
+            words,
+            keeps_dump=(self.job, self.index) == ("learner", 0),
         )
-        if run_id:
-            self._heartbeat.say(run_id=run_id)
         known = self.heartbeat.wait_for(
             lambda: (
                 self._gives_up
@@ -116,6 +126,13 @@ class Task:
             view = self.view
             self.leave()
             raise (RunFailed if view.failed else RunEnding)(view.stop_reason)
+
+    @property
+    def patience_secs(self) -> float:
+        """How long a ps may be silent: it may have to be started again."""
+        restarts = self.run.failures.of("ps").action == RESTART
+        timeouts = self.timeouts
+        return timeouts.startup_secs if restarts else timeouts.heartbeat_secs
 
     def wait_until_running(self) -> None:
         """Waits until all listed tasks have joined, or the run is ending."""
@@ -138,15 +155,31 @@ class Task:
         """What goes into each beat; called in the heartbeat's thread."""
         gauges = self.gauges | {
             "wait_fraction": round(self.timer.fraction("wait"), 3),
-            "channels": {r.name: [r.size, r.capacity] for r in self._receivers},
+            "channels": {
+                receiver.name: [receiver.size, receiver.capacity]
+                for receiver in list(self._receivers)
+                if receiver.owner.is_here  # another's is a question over the network
+            },
         }
         fields: dict[str, Any] = {"totals": self.totals(), "gauges": gauges}
         if self._lines is not None:
             self._lines.write({"time": time.time(), **fields})
-        fields["seen"] = {r.name: r.rows_seen() for r in self._receivers}
+        fields |= {"tried": self._rows_tried(), "seen": self._rows_seen()}
         if self.signals.received and self.job != "actor":
             fields["stop_request"] = f"{self.signals.received} at {self}"
         return fields
+
+    def _rows_tried(self) -> dict[str, dict[str, tuple[int, int]]]:
+        """Of each channel, by owner."""
+        rows: dict[str, dict[str, tuple[int, int]]] = {}
+        for sender in list(self._senders):
+            for owner, tried in sender.rows_tried().items():
+                rows.setdefault(sender.spec.name, {})[owner] = tried
+        return rows
+
+    def _rows_seen(self) -> dict[str, dict[str, int]]:
+        """Of each channel, by producer."""
+        return {r.name: r.rows_seen() for r in list(self._receivers)}
 
     def totals(self, starting: bool | None = None) -> dict[str, float]:
         """What this task has counted, and the CPU that it has used, in all and while
@@ -199,10 +232,12 @@ class Task:
             self.target if at is None else None,
             self.view.run_id,
             self.producer.incarnation,
+            owner=str(self),
         )
-        receiver = ProxyReceiver(owner, self.counters, capacity, self.wakeup.set)
-        if at is None:  # another's size would be a question over the network
-            self._receivers.append(receiver)
+        receiver = ProxyReceiver(
+            owner, self.counters, capacity, self.wakeup.set, self._trace
+        )
+        self._receivers.append(receiver)
         return receiver
 
     def sender(
@@ -217,14 +252,21 @@ class Task:
             self.counters,
             settings,
             self.wakeup.set,
+            self._trace,
         )
         self._senders.append(sender)
         return sender
 
     def peer_is_gone(self, address: Address) -> bool:
-        """Whether this task is done, lost or failed, or can no longer come."""
-        entry = self.view.members.get(f"{address.job}/{address.index}")
-        return self.view.stopping if entry is None else entry[2] in run_state.GONE
+        """Whether this task is done, lost or failed, or can no longer come, and no
+        other is to take its place."""
+        view = self.view
+        entry = view.members.get(f"{address.job}/{address.index}")
+        if entry is None:
+            return view.stopping
+        returns = self.run.failures.of(address.job).action == RESTART
+        awaited = returns and entry[2] in (run_state.LOST, run_state.FAILED)
+        return entry[2] in run_state.GONE and (view.stopping or not awaited)
 
     # The farewell.
 
@@ -296,9 +338,10 @@ class Task:
         self.heartbeat.say(state=run_state.DONE)
         self.heartbeat.stop()
 
-    def fail(self, message: str) -> None:
-        """Tells ps 0, if it can still hear, that this task has failed."""
-        self._say_last(state=run_state.FAILED, message=message)
+    def fail(self, message: str, fatal: bool = False) -> None:
+        """Tells ps 0, if it can still hear, that this task has failed; `fatal`: that
+        another in its place would, too."""
+        self._say_last(state=run_state.FAILED, message=message, fatal=fatal)
 
     def _say_last(self, **words: Any) -> None:
         if self._heartbeat is not None:

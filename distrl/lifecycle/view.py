@@ -26,6 +26,9 @@ class View:
         self.running_secs: float = content["running_secs"]
         self.near_end: bool = content["near_end"]
         self.stop_time: float | None = content["stop_time"]  # unix
+        self.checkpoint: int = content["checkpoint"]  # the newest that was asked for
+        self.restored: int = content["restored"]  # that a resumed run began with, or 0
+        self.snapshots: dict[str, int] = content["snapshots"]  # newest of each memory
 
     @property
     def stopping(self) -> bool:
@@ -88,5 +91,8 @@ NOTHING_YET = View(
         "running_secs": 0.0,
         "stop_time": None,
         "near_end": False,
+        "checkpoint": 0,
+        "restored": 0,
+        "snapshots": {},
     }
 )

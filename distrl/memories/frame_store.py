@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from distrl.core.nests import flatten_as, unflatten_as
 from distrl.core.specs import Nest, leaves
+from distrl.memories.state_check import State, saved_array, saved_count
 
 
 class FrameStore:
@@ -79,10 +82,24 @@ class FrameStore:
         state = {f"leaf_{i}": ring[:used].copy() for i, ring in enumerate(self._rings)}
         return {**state, "written": np.array(self.written)}
 
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        self.written = int(state["written"])
-        for i, ring in enumerate(self._rings):
-            ring[: min(self.written, self.capacity)] = state[f"leaf_{i}"]
+    def prepare_restore(self, state: State) -> Callable[[], None]:
+        """What takes `state` over once it is called; nothing changes before.
+
+        Raises ValueError for frames of another spec or number.
+        """
+        written = saved_count(state, "written")
+        used = min(written, self.capacity)
+        arrays = [
+            saved_array(state, f"leaf_{i}", ring.dtype, (used, *ring.shape[1:]))
+            for i, ring in enumerate(self._rings)
+        ]
+
+        def take_over() -> None:
+            self.written = written
+            for ring, array in zip(self._rings, arrays, strict=True):
+                ring[:used] = array
+
+        return take_over
 
 
 def write_ring(ring: np.ndarray, number: int, array: np.ndarray) -> None:

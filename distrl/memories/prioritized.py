@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from distrl.core.specs import EnvironmentSpec
 from distrl.memories.replay_memory import ReplayMemory
+from distrl.memories.state_check import State, saved_array
 from distrl.memories.sum_tree import SumTree, level_sizes
 
 SMALLEST = np.finfo(np.float64).tiny  # so that no live transition is out of reach
@@ -100,12 +103,41 @@ class PrioritizedMemory(ReplayMemory):
             **super().state(),
             "leaves": self._tree.get(used),
             "largest": np.array(largest),
+            "priority_exponent": np.array(float(self._priority_exponent)),
         }
 
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        super().restore(state)
-        largest = float(state["largest"])
-        self._largest = largest if largest > 0 else None
+    def _prepare_restore(self, state: State) -> Callable[[], None]:
+        rows = super()._prepare_restore(state)
+        exponent = float(saved_array(state, "priority_exponent", np.float64, ()))
+        if exponent != self._priority_exponent:
+            raise ValueError(
+                f"priority_exponent is {self._priority_exponent}, the state has "
+                f"{exponent}"
+            )
+        largest = float(saved_array(state, "largest", np.float64, ()))
+        if not 0 <= largest < np.inf:
+            raise ValueError(f"'largest' of the state: impossible {largest}")
+        leaf = self._saved_leaves(state)
+
+        def take_over() -> None:
+            rows()
+            self._largest = largest if largest > 0 else None
+            self._tree.set(np.arange(self.capacity), leaf)
+
+        return take_over
+
+    def _saved_leaves(self, state: State) -> np.ndarray:
+        """What the tree holds, `[capacity]`, more than 0 exactly for live rows.
+
+        Raises ValueError.
+        """
+        tail, head = state["range"][:2].tolist()  # checked with the rows
+        used = min(head, self.capacity)
         leaf = np.zeros(self.capacity)
-        leaf[: len(state["leaves"])] = state["leaves"]
-        self._tree.set(np.arange(self.capacity), leaf)
+        leaf[:used] = saved_array(state, "leaves", np.float64, (used,))
+        live = np.zeros(self.capacity, bool)
+        live[np.arange(tail, head) % self.capacity] = True
+        good = np.where(live, (leaf > 0) & (leaf < np.inf), leaf == 0)
+        if not good.all():
+            raise ValueError(f"'leaves' of the state: impossible {leaf[~good][0]}")
+        return leaf

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class RateLimiter:
     """Holds inserting and sampling together, by counting rows.
@@ -84,8 +86,13 @@ class RateLimiter:
     def state(self) -> dict[str, int]:
         return {"inserted": self.inserted, "sampled": self.sampled}
 
-    def restore(self, state: dict[str, int]) -> None:
-        self.inserted, self.sampled = int(state["inserted"]), int(state["sampled"])
+    def restore(self, state: Mapping[str, int]) -> None:
+        """Goes on with these counts. Raises ValueError, and changes nothing, for one
+        that is missing or < 0."""
+        counts = [state.get(name) for name in ("inserted", "sampled")]
+        if any(count is None or count < 0 for count in counts):
+            raise ValueError(f"expected inserted and sampled >= 0, got {state}")
+        self.inserted, self.sampled = (int(count or 0) for count in counts)
 
     def _error(self, more_inserted: int, more_sampled: int) -> float:
         """Samples that are owed, after these; negative when too many were drawn."""

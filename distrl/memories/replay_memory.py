@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 
 from distrl.core.records import Experience, ReplayBatch
 from distrl.core.specs import EnvironmentSpec
 from distrl.memories.replay_storage import ReplayStorage, predicted_bytes
+from distrl.memories.state_check import (
+    State,
+    generator_text,
+    saved_count,
+    saved_generator,
+    saved_text,
+)
 
 
 class ReplayMemory:
@@ -125,21 +131,34 @@ class ReplayMemory:
 
         A memory restored from it goes on as this one would.
         """
-        generator = json.dumps(self._random.bit_generator.state)
         return {
             "kind": np.array(type(self).__name__),
-            "random": np.array(generator),
+            "random": generator_text(self._random),
             "stale_updates": np.array(self._stale_updates),
             **self._storage.state(),
         }
 
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Raises ValueError for the state of another kind, capacity or spec."""
-        if str(state["kind"]) != type(self).__name__:
+    def restore(self, state: State) -> None:
+        """Goes on from `state`, which is copied.
+
+        Raises ValueError, and changes nothing, for the state of another kind, capacity
+        or spec, and for a damaged one; the error names what does not fit.
+        """
+        self._prepare_restore(state)()
+
+    def _prepare_restore(self, state: State) -> Callable[[], None]:
+        """What takes `state` over once it is called; nothing changes before."""
+        if saved_text(state, "kind") != type(self).__name__:
             raise ValueError(f"state of a {state['kind']}, not {type(self).__name__}")
-        self._storage.restore(state)
-        self._random.bit_generator.state = json.loads(str(state["random"]))
-        self._stale_updates = int(state["stale_updates"])
+        random = saved_generator(state, "random")
+        stale_updates = saved_count(state, "stale_updates")
+        storage = self._storage.prepare_restore(state)
+
+        def take_over() -> None:
+            self._random, self._stale_updates = random, stale_updates
+            storage()
+
+        return take_over
 
     def _draw(self, num_batches: int, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
         """Live ids int64 and weights float32, both `[num_batches · batch_size]`."""

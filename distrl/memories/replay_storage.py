@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,12 @@ from distrl.core.records import Experience, Transition, frame_spec
 from distrl.core.specs import EnvironmentSpec, digest, leaves
 from distrl.memories.experience_check import ExperienceCheck
 from distrl.memories.frame_store import FrameStore, write_ring
+from distrl.memories.state_check import (
+    State,
+    saved_array,
+    saved_counts,
+    saved_text,
+)
 from distrl.memories.timelines import Timelines
 
 _CHEAP_SLACK_BYTES = 1 << 24
@@ -198,20 +204,54 @@ class ReplayStorage:
             **{f"timelines/{k}": v for k, v in self._timelines.state().items()},
         }
 
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Raises ValueError when capacities or spec differ; nothing changes then."""
-        if state["layout"].tolist() != self._layout():
+    def prepare_restore(self, state: State) -> Callable[[], None]:
+        """What takes `state` over once it is called; nothing changes before.
+
+        Raises ValueError when capacities or spec differ, and for a damaged state.
+        """
+        tail, head, orphans = self._saved_range(state)
+        used = min(head, self.capacity)
+        columns = [
+            saved_array(state, f"column_{i}", c.dtype, (used, *c.shape[1:]))
+            for i, c in enumerate(self._columns())
+        ]
+        self._check_frame_slots(columns[0])
+        frames = self._frames.prepare_restore(_below(state, "frames/"))
+        timelines = self._timelines.prepare_restore(_below(state, "timelines/"))
+
+        def take_over() -> None:
+            self.tail, self.head, self.orphans = tail, head, orphans
+            for ring, column in zip(self._columns(), columns, strict=True):
+                ring[:used] = column
+            frames()
+            timelines()
+
+        return take_over
+
+    def _saved_range(self, state: State) -> list[int]:
+        """Tail, head and orphans of a state that is of this kind of storage."""
+        layout = saved_counts(state, "layout", 3)
+        if layout != self._layout():
             raise ValueError(
                 f"capacity, frame capacity and slack are {self._layout()}, the state "
-                f"has {state['layout'].tolist()}"
+                f"has {layout}"
             )
-        if str(state["spec"]) != digest(self.spec):
+        if saved_text(state, "spec") != digest(self.spec):
             raise ValueError(f"state of another spec: {state['spec']}")
-        self.tail, self.head, self.orphans = map(int, state["range"])
-        for i, column in enumerate(self._columns()):
-            column[: min(self.head, self.capacity)] = state[f"column_{i}"]
-        self._frames.restore(_below(state, "frames/"))
-        self._timelines.restore(_below(state, "timelines/"))
+        tail, head, orphans = saved_counts(state, "range", 3)
+        if not head - self.capacity <= tail <= head:
+            raise ValueError(
+                f"a state with ids [{tail}, {head}) for a capacity of {self.capacity}"
+            )
+        return [tail, head, orphans]
+
+    def _check_frame_slots(self, slots: np.ndarray) -> None:
+        """Raises ValueError for one that `gather` could not follow."""
+        if slots.size and not 0 <= slots.min() <= slots.max() < self._frames.capacity:
+            raise ValueError(
+                f"a state with frames at {slots.min()} to {slots.max()} of "
+                f"{self._frames.capacity}"
+            )
 
     def _layout(self) -> list[int]:
         return [self.capacity, self._frames.capacity, self._slack]
@@ -247,6 +287,6 @@ def predicted_bytes(spec: EnvironmentSpec, capacity: int) -> int:
     return capacity * row + sizes.frames * frame
 
 
-def _below(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+def _below(state: State, prefix: str) -> State:
     """The entries under `prefix`, without it."""
     return {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import numpy as np
+
+from distrl.memories.state_check import State, saved_array, saved_texts
 
 MIN_HISTORY = 1024  # times; n_step + num_stacked + block length must fit
 
@@ -38,7 +40,8 @@ class Timelines:
     def state(self) -> dict[str, np.ndarray]:
         """Arrays without Python objects: keys are kept as their repr.
 
-        Raises ValueError for a key that cannot be read back from its repr.
+        A named tuple is kept as the plain one, which is the same key. Raises
+        ValueError for a key that cannot be read back from its repr.
         """
         timelines = list(self._timelines.values())
         return {
@@ -49,16 +52,33 @@ class Timelines:
             "bases": _joined([t.bases for t in timelines]),
         }
 
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        self._timelines.clear()
-        ends = np.cumsum(state["history"])
-        for i, key in enumerate(state["keys"]):
-            timeline = Timeline(int(state["history"][i]))
-            timeline.num_streams = int(state["num_streams"][i])
-            part = slice(ends[i] - timeline.history, ends[i])
-            timeline.times = state["times"][part].copy()
-            timeline.bases = state["bases"][part].copy()
-            self._timelines[ast.literal_eval(str(key))] = timeline
+    def restore(self, state: State) -> None:
+        """Raises ValueError for what is no such state; nothing changes then."""
+        self.prepare_restore(state)()
+
+    def prepare_restore(self, state: State) -> Callable[[], None]:
+        """What takes `state` over once it is called; nothing changes before.
+
+        Raises ValueError as `restore` does.
+        """
+        keys = _saved_keys(state)
+        num_streams = saved_array(state, "num_streams", np.int64, (len(keys),))
+        history = saved_array(state, "history", np.int64, (len(keys),))
+        if (history < 1).any():
+            raise ValueError(f"'history' of the state: impossible {history.tolist()}")
+        times = saved_array(state, "times", np.int64, (int(history.sum()),))
+        bases = saved_array(state, "bases", np.int64, times.shape)
+        restored: OrderedDict[Hashable, Timeline] = OrderedDict()
+        for key, streams, end, length in zip(
+            keys, num_streams, history.cumsum(), history, strict=True
+        ):
+            part = slice(end - length, end)
+            restored[key] = Timeline.of(int(streams), times[part], bases[part])
+
+        def take_over() -> None:
+            self._timelines = restored
+
+        return take_over
 
 
 class Timeline:
@@ -73,6 +93,14 @@ class Timeline:
         self.history = history
         self.times = np.full(history, -1, np.int64)
         self.bases = np.full(history, -1, np.int64)
+
+    @classmethod
+    def of(cls, num_streams: int, times: np.ndarray, bases: np.ndarray) -> Timeline:
+        """One with this history; the arrays are copied."""
+        timeline = cls(len(times))
+        timeline.num_streams = num_streams
+        timeline.times[:], timeline.bases[:] = times, bases
+        return timeline
 
     def extend(self, blocks: np.ndarray, first_number: int) -> None:
         """Adds blocks int64 `[K, 4]` whose frames are numbered from `first_number`."""
@@ -116,7 +144,7 @@ class Timeline:
 
 
 def _readable(key: Hashable) -> str:
-    text = repr(key)
+    text = repr(tuple(key) if isinstance(key, tuple) else key)
     try:
         same = ast.literal_eval(text) == key
     except (ValueError, SyntaxError):
@@ -124,6 +152,18 @@ def _readable(key: Hashable) -> str:
     if not same:
         raise ValueError(f"producer {key!r} cannot be saved: use strings and numbers")
     return text
+
+
+def _saved_keys(state: State) -> list[Hashable]:
+    """The keys, all different. Raises ValueError."""
+    try:
+        keys = [ast.literal_eval(text) for text in saved_texts(state, "keys")]
+        different = len(set(keys)) == len(keys)
+    except (ValueError, SyntaxError, TypeError) as error:
+        raise ValueError(f"'keys' of the state: {error}") from error
+    if not different:
+        raise ValueError(f"'keys' of the state: repeated ones in {keys}")
+    return keys
 
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:

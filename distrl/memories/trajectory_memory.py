@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Sequence
 
@@ -11,6 +10,15 @@ import numpy as np
 from distrl.core.nests import flatten_as, unflatten_as
 from distrl.core.specs import Nest, digest, leaves, validate
 from distrl.core.trajectories import Trajectories
+from distrl.memories.state_check import (
+    State,
+    generator_text,
+    saved_array,
+    saved_counts,
+    saved_generator,
+    saved_text,
+)
+from distrl.memories.unroll_ring import UnrollRing
 
 
 class TrajectoryMemory:
@@ -58,13 +66,18 @@ class TrajectoryMemory:
         self._proportion = float(replay_proportion)
         self._random = np.random.default_rng(seed)
         capacity = replay_capacity if replay_proportion > 0 else 0
-        self._ring = _Ring(spec, capacity, max_reuse)
+        self._ring = UnrollRing(spec, capacity, max_reuse)
         self._batches = _Batches(spec, batch_size)
 
     @staticmethod
     def predicted_bytes(spec: Trajectories, replay_capacity: int) -> int:
         """The bytes that so many stored unrolls take; allocates nothing."""
         return replay_capacity * sum(leaf.num_bytes for leaf in leaves(spec))
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all unrolls that can be stored."""
+        return self.predicted_bytes(self._spec, self._ring.capacity)
 
     @property
     def pending(self) -> int:
@@ -136,28 +149,46 @@ class TrajectoryMemory:
         return {
             "settings": np.array(self._settings()),
             "spec": np.array(digest(self._spec)),
-            "random": np.array(json.dumps(self._random.bit_generator.state)),
+            "random": generator_text(self._random),
             "counts": np.array([self.fresh, self.replayed, self.out], np.int64),
             **{f"pending_{i}": a for i, a in enumerate(self._batches.pending())},
             **{f"ring_{name}": array for name, array in self._ring.state().items()},
         }
 
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        """Raises ValueError for the state of a memory with other settings or spec;
-        nothing changes then."""
-        if state["settings"].tolist() != self._settings():
+    def restore(self, state: State) -> None:
+        """Goes on from `state`, which is copied.
+
+        Raises ValueError, and changes nothing, for the state of a memory with other
+        settings or spec, and for a damaged one; the error names what does not fit.
+        """
+        self._check_kind(state)
+        random = saved_generator(state, "random")
+        fresh, replayed, out = saved_counts(state, "counts", 3)
+        number = fresh + replayed - out
+        if number < 0:
+            raise ValueError(f"'counts' of the state: {number} unrolls wait")
+        pending = [
+            saved_array(state, f"pending_{i}", leaf.dtype, (number, *leaf.shape))
+            for i, leaf in enumerate(leaves(self._spec))
+        ]
+        fill_ring = self._ring.prepare_restore(
+            {k[5:]: v for k, v in state.items() if k[:5] == "ring_"}
+        )
+        fill_ring()
+        self._random = random
+        self.fresh, self.replayed, self.out = fresh, replayed, out
+        self._batches = _Batches(self._spec, self.batch_size)
+        self._batches.add(pending, 0, number)
+
+    def _check_kind(self, state: State) -> None:
+        settings = saved_array(state, "settings", np.float64, (4,)).tolist()
+        if settings != self._settings():
             raise ValueError(
                 "batch_size, replay capacity, proportion and max_reuse (0: no limit) "
-                f"are {self._settings()}, the state has {state['settings'].tolist()}"
+                f"are {self._settings()}, the state has {settings}"
             )
-        if str(state["spec"]) != digest(self._spec):
+        if saved_text(state, "spec") != digest(self._spec):
             raise ValueError(f"state of another spec: {state['spec']}")
-        self._random.bit_generator.state = json.loads(str(state["random"]))
-        self.fresh, self.replayed, self.out = map(int, state["counts"])
-        pending = [state[f"pending_{i}"] for i in range(len(leaves(self._spec)))]
-        self._batches = _Batches(self._spec, self.batch_size)
-        self._batches.add(pending, 0, len(pending[0]))
-        self._ring.restore({k[5:]: v for k, v in state.items() if k[:5] == "ring_"})
 
     def _settings(self) -> list[float]:
         capacity, max_reuse = self._ring.capacity, self._ring.max_reuse or 0
@@ -211,69 +242,6 @@ class _Batches:
         """Copies of all rows, joined."""
         rest = [array[: self.filled] for array in self._filling]
         return [np.concatenate(parts) for parts in zip(*self.ready, rest, strict=True)]
-
-
-class _Ring:
-    """The newest unrolls that may be replayed; each at most `max_reuse` times.
-
-    Position i of `size` holds one of them at slot `_slots[i]` of the columns; the
-    slots behind are free.
-    """
-
-    def __init__(self, spec: Nest, capacity: int, max_reuse: int | None):
-        self.capacity, self.max_reuse = capacity, max_reuse
-        self.columns = [leaf.zeros(capacity) for leaf in leaves(spec)]
-        self.size = 0
-        self._slots = np.arange(capacity)
-        self._number = np.zeros(capacity, np.int64)  # counts what was ever stored
-        self._uses = np.zeros(capacity, np.int64)
-        self._next = 0
-
-    def store(self, arrays: Sequence[np.ndarray], row: int) -> None:
-        """Copies one row, in the place of the oldest one if there is no other."""
-        if self.size < self.capacity:
-            position = self.size
-            self.size += 1
-        else:
-            position = int(self._number.argmin())
-        self._number[position], self._uses[position] = self._next, 0
-        self._next += 1
-        slot = self._slots[position]
-        for column, array in zip(self.columns, arrays, strict=True):
-            column[slot] = array[row]
-
-    def draw(self, share: float) -> int:
-        """The slot of the one at this share, in [0, 1), of all; to be read before
-        anything else is stored."""
-        position = int(share * self.size)
-        slot = int(self._slots[position])
-        self._uses[position] += 1
-        if self._uses[position] == self.max_reuse:
-            self._drop(position)
-        return slot
-
-    def _drop(self, position: int) -> None:
-        """Puts the last one in its place."""
-        self.size -= 1
-        for array in (self._slots, self._number, self._uses):
-            array[position], array[self.size] = array[self.size], array[position]
-
-    def state(self) -> dict[str, np.ndarray]:
-        used = self._slots[: self.size]
-        return {
-            "number": self._number[: self.size].copy(),
-            "uses": self._uses[: self.size].copy(),
-            "next": np.array(self._next),
-            **{f"column_{i}": column[used] for i, column in enumerate(self.columns)},
-        }
-
-    def restore(self, state: dict[str, np.ndarray]) -> None:
-        self.size = size = len(state["number"])
-        self._slots = np.arange(self.capacity)
-        self._number[:size], self._uses[:size] = state["number"], state["uses"]
-        self._next = int(state["next"])
-        for i, column in enumerate(self.columns):
-            column[:size] = state[f"column_{i}"]
 
 
 def _check_settings(

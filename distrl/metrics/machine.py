@@ -8,3 +8,8 @@ import psutil
 def memory_bytes() -> int:
     """Bytes of main memory."""
     return psutil.virtual_memory().total
+
+
+def available_bytes() -> int:
+    """Bytes of main memory that nobody uses."""
+    return psutil.virtual_memory().available

@@ -1,5 +1,6 @@
 """Checkpoints: round trips, damage, what is kept."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from distrl.checkpoints import array_archive, checkpoint_store
 from distrl.checkpoints.checkpoint_store import CheckpointStore
 from distrl.core.errors import ConfigError
 
@@ -21,6 +23,9 @@ ARRAYS = {
     "big-endian": np.arange(3, dtype=">f4"),
     "transposed": np.arange(6.0).reshape(2, 3).T,
     "nothing.npy": np.zeros((0, 3), np.int64),
+    "text": np.array(["a", "böse"]),
+    "no text": np.array([], np.str_),
+    "two blocks": np.arange(600_001, dtype=np.int64),
 }
 COUNTERS = {"env_steps": 2**40, "mean": 0.5, "best": -np.inf, "run_id": "a1", "x": [1]}
 
@@ -57,6 +62,52 @@ def test_numpy_reads_the_arrays_too(store):
         )
 
 
+def test_a_pause_learns_of_every_block_how_long_it_took(store, monkeypatch):
+    ticks, pauses = itertools.count(), []
+    monkeypatch.setattr(array_archive.time, "monotonic", lambda: float(next(ticks)))
+    arrays = {"w": np.zeros(9_000_000, np.uint8), "b": np.zeros(1)}
+    path = store.save(1, arrays, {}, pause=pauses.append)
+    assert set(pauses) == {1.0} and len(pauses) >= 3 + 1
+    assert store.load(path)[0]["w"].shape == (9_000_000,)
+
+
+def test_a_pause_can_end_a_save(store):
+    store.save(1, small(1), {})
+
+    def pause(seconds):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        store.save(2, small(2), {}, pause=pause)
+    assert [p.name for p in store.directory.iterdir()] == ["000000000001"]
+
+
+def test_numbers_whole_ones_and_those_above_one(store):
+    for number in (3, 7, 5):
+        path = store.save(number, small(number), {})
+        assert path == store.path(number)
+    (store.path(7) / "COMPLETE").unlink()
+    assert store.numbers() == [7, 5, 3] and str(store) == str(store.directory)
+    assert [store.is_whole(n) for n in (3, 5, 7, 9)] == [True, True, False, False]
+    store.drop_above(5)
+    assert store.numbers() == [5, 3]
+    assert sorted(p.name[-1] for p in store.directory.iterdir()) == ["3", "5"]
+
+
+def test_what_cannot_be_deleted_is_no_failure_of_a_save(store, monkeypatch):
+    def fail(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    said = []
+    monkeypatch.setattr(checkpoint_store, "remove_directory", fail)
+    monkeypatch.setattr(
+        checkpoint_store.logging, "error", lambda text, *args: said.append(text % args)
+    )
+    for number in (1, 2, 3, 4):
+        store.save(number, small(number), {})
+    assert store.numbers() == [4, 3, 2, 1] and "000000000001" in said[0]
+
+
 def test_numpy_numbers_are_counters_too(store):
     path = store.save(1, {}, {"steps": np.int64(5), "mean": np.float32(0.5)})
     assert store.load(path) == ({}, {"steps": 5, "mean": 0.5})
@@ -67,7 +118,7 @@ def test_numpy_numbers_are_counters_too(store):
     [
         ({"x": np.array([object()])}, {}, "object"),
         ({"x": np.zeros(2, [("a", "i4")])}, {}, "dtype"),
-        ({"x": np.array(["text"])}, {}, "dtype"),
+        ({"x": np.array([b"text"])}, {}, "dtype"),
         ({}, {"x": object()}, "JSON"),
     ],
 )

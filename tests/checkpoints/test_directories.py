@@ -5,7 +5,9 @@ import pytest
 from distrl.checkpoints.directories import (
     point_link,
     publish_directory,
+    remove_directory,
     remove_leftovers,
+    replace_file,
 )
 
 
@@ -62,3 +64,23 @@ def test_a_link_moves(tmp_path):
         point_link(tmp_path / "link", tmp_path / name)
         assert (tmp_path / "link").resolve() == tmp_path / name
     assert names(tmp_path) == ["link", "one", "two"]
+
+
+def test_a_file_is_replaced(tmp_path):
+    path = tmp_path / "deep" / "file"
+    for data in (b"one", b"two"):
+        replace_file(path, data)
+        assert path.read_bytes() == data and names(path.parent) == ["file"]
+
+
+def test_a_directory_goes_in_one_rename(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        publish_directory(tmp_path / name, write("x"))
+    remove_directory(tmp_path / "a")
+    assert names(tmp_path) == ["b"]
+    monkeypatch.setattr("shutil.rmtree", lambda *args, **options: None)  # killed
+    remove_directory(tmp_path / "b")
+    assert names(tmp_path) == [".b.old"]
+    monkeypatch.undo()
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == []

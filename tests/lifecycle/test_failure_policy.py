@@ -14,10 +14,11 @@ from distrl.lifecycle.failure_policy import (
 )
 
 
-def test_actors_are_started_again_others_end_the_run_by_default():
+def test_every_job_is_started_again_by_default():
     policies = FailurePolicies()
     assert policies.of("actor") == Policy(RESTART, 20)
-    assert {policies.of(job) for job in ("memory", "learner", "ps")} == {Policy(FAIL)}
+    others = {policies.of(job) for job in ("memory", "learner", "ps")}
+    assert others == {Policy(RESTART, 5)}
 
 
 @pytest.mark.parametrize(
