@@ -46,7 +46,7 @@ flags.DEFINE_bool("watch_stdin", False, "End at once when standard input does.")
 flags.mark_flags_as_required(["job_name", "task_index", "gin_file", "run_dir"])
 
 # Exit codes.
-OK, FAILED, BAD_INPUT, FAILED_ELSEWHERE, DIVERGED = 0, 1, 2, 3, 4
+OK, FAILED, BAD_INPUT, FAILED_ELSEWHERE, DIVERGED = 0, 1, 2, 3, 5
 
 
 def read_cluster() -> ClusterSpec:

@@ -17,7 +17,7 @@ from launch.processes import TaskExit
 
 BAD_INPUT = 2  # exit code of a task that would fail in the same way again
 ENDED_BY_OTHERS = 3  # exit code of a task that ended because another one failed
-DIVERGED = 4  # exit code of a learner that would diverge again
+DIVERGED = 5  # exit code of a learner that would diverge again
 
 
 class Decision(NamedTuple):

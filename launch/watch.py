@@ -166,7 +166,8 @@ class Watch:
         alone = all(task.job == "ps" for task in self._alive)
         ps = any(_is_chief_ps(task) for task in [*self._alive, event.task])
         ending = self._asked or not ps or self._phase in ENDING_PHASES
-        if event.task.job == "ps" and (self._asked or alone):
+        unwatched = event.task.job == "ps" and (self._asked or alone)
+        if self._failures or unwatched:
             return Decision(FAIL, "ending the run")
         decision = self._restarts.decide(event, ending)
         if decision.action != FAIL:

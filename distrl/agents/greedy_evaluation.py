@@ -12,6 +12,7 @@ from distrl.agents.actor_learner_agent import parameter_store
 from distrl.agents.evaluation import greedy_steps
 from distrl.agents.learner_loop import BEST
 from distrl.cluster.parameter_store import ParameterStore
+from distrl.core.errors import PeerUnreachable
 from distrl.core.specs import Nest
 from distrl.core.threads import Deadline
 from distrl.environments.vector_environment import VectorEnvironment
@@ -95,11 +96,20 @@ class GreedyEvaluation:
         log.info("evaluation of version %d: %.2f", self._version, reached)
         gauges = {"evaluation_return": reached, "evaluation_version": self._version}
         if reached >= self._best_return and not self._was_surpassed(reached):
-            self._best = self._best or parameter_store(self._task, BEST)
-            self._best.write(self._version, self._parameters)
-            self._best_return = reached
-            gauges |= {"best_return": reached, "best_version": self._version}
+            if self._leave_best():
+                self._best_return = reached
+                gauges |= {"best_return": reached, "best_version": self._version}
         self._task.gauges |= gauges
+
+    def _leave_best(self) -> bool:
+        """Leaves these parameters on the ps, if they can be reached."""
+        self._best = self._best or parameter_store(self._task, BEST)
+        try:
+            self._best.write(self._version, self._parameters)
+        except PeerUnreachable as error:
+            log.warning("version %d is not kept: %s", self._version, error)
+            return False
+        return True
 
     def _was_surpassed(self, reached: float) -> bool:
         """Whether an earlier life of this task has left better parameters."""

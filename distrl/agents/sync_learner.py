@@ -151,8 +151,7 @@ class SyncLearner(LearnerLoop):
             self.task.counters.add("stale_rows", header.rows)
 
     def _void_if_lost(self) -> None:
-        """A round whose memory is gone, or whose plan may be, is done again, under a new
-        number."""
+        """A round whose memory is gone, or whose plan may be, is done again."""
         if self._plan is not None and self._boards != set(
             self.task.view.producers("ps")
         ):

@@ -21,9 +21,9 @@ class Beat:
     progress: int = 0  # of the main loop
     totals: dict[str, float] = dataclasses.field(default_factory=dict)
     gauges: dict[str, Any] = dataclasses.field(default_factory=dict)
-    # channel → the other side ("job/task/incarnation") → rows: as a producer, those that were put,
-    # or may have been, and how many of them are not known to have arrived; as an owner,
-    # those up to each producer's last message, gaps included
+    # channel → the other side ("job/task/incarnation") → rows: as a producer, those
+    # that were put, or may have been, and how many of them are not known to have
+    # arrived; as an owner, those up to each producer's last message, gaps included
     tried: dict[str, dict[str, tuple[int, int]]] = dataclasses.field(
         default_factory=dict
     )

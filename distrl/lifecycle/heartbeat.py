@@ -188,7 +188,9 @@ class Heartbeat:
             silence = Deadline(self._timeouts.startup_secs)
             while not (stopping.is_set() and self._said >= self._wanted):
                 try:
-                    link = link or _Link(self._address, min(5.0, silence.remaining))
+                    if link is None:  # it may be one that does not know this task
+                        link = _Link(self._address, min(5.0, silence.remaining))
+                        self._listed = False
                     self._exchange(link)
                     silence = Deadline(self._patience)
                     self._pause(stopping)

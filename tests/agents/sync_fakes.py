@@ -72,9 +72,13 @@ class FakeTask:
         memories = tuple(f"m:{index}" for index in range(num_memories))
         self.cluster = SimpleNamespace(num_actors=num_actors, memory=memories)
         self.timeouts = Timeouts(**timeouts)
+        self.restart, self.resume = 0, False
+        self.patience_secs = self.timeouts.heartbeat_secs
         self.counters, self.gauges, self.view = Counters(), {}, NOTHING_YET
         self.timer = SimpleNamespace(measure=lambda state: nullcontext())
-        self.heartbeat = SimpleNamespace(progress=0, check=lambda: None)
+        self.heartbeat = SimpleNamespace(
+            progress=0, check=lambda: None, dump=None, say=lambda **words: 1
+        )
         self.wakeup = SimpleNamespace(set=lambda: None)
         self.receivers, self.senders = [], []
 

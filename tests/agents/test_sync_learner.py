@@ -9,6 +9,7 @@ from sync_fakes import RECORD, FakeBoard, FakeStore, FakeTask, message
 from distrl.agents import sync_learner
 from distrl.agents.settings import Learning
 from distrl.agents.sync_learner import SyncLearner
+from distrl.checkpoints.parameters import ParameterSpec
 from distrl.cluster.messages import Producer
 from distrl.core.errors import PeerUnreachable
 from distrl.lifecycle.round_plan import Share
@@ -38,7 +39,9 @@ class Rig:
     def __init__(self, task, board):
         self.task, self.board, self.log = task, board, board.log
         session = SimpleNamespace(
-            learner_steps=0, parameters=lambda: [np.zeros(1, np.float32)]
+            learner_steps=0,
+            parameter_specs=[ParameterSpec("w", (1,), "float32")],
+            parameters=lambda: [np.zeros(1, np.float32)],
         )
         self.learner = Learner(task, None, None, session, Learning())
         self.learner.trained, self.learner.log = [], self.log

@@ -8,7 +8,7 @@ from distrl.lifecycle.failure_policy import FAIL, IGNORE, RESTART, FailurePolici
 from launch import processes
 from launch.description import Task
 from launch.processes import TaskExit
-from launch.restarts import BAD_INPUT, ENDED_BY_OTHERS, Restarts
+from launch.restarts import BAD_INPUT, DIVERGED, ENDED_BY_OTHERS, Restarts
 from launch.watch import Limits
 
 GENTLE = Limits(tick_secs=0.05)  # for runs that end by themselves
@@ -96,10 +96,10 @@ def test_a_run_that_is_ending_starts_nobody_again(launch, capsys):
 @pytest.mark.timeout(60)
 def test_a_run_that_was_asked_to_end_starts_nobody_again(launch, capsys):
     plan = {"memory 0": "exit 1", "actor 1": ["fall 6"]}
-    assert run(launch, plan) == 1
+    assert run(launch, plan, "--on_failure=memory=fail") == 1
     err = capsys.readouterr().err
     assert "memory 0 failed with exit code 1; ending the run" in err
-    assert "exit code 6; the run ends without it" in err
+    assert "exit code 6; starting" not in err
     assert task_entry(launch) == {"exit_code": 6, "restarts": 0}
 
 
@@ -156,10 +156,12 @@ def exit_of(job="actor", index=0, code=1):
         (exit_of(code=ENDED_BY_OTHERS), False, FAIL),
         (exit_of(code=ENDED_BY_OTHERS), True, FAIL),
         (exit_of("memory"), False, IGNORE),
-        (exit_of("learner"), False, FAIL),
-        (exit_of("learner"), True, FAIL),
+        (exit_of("memory"), True, IGNORE),
+        (exit_of("learner"), False, RESTART),
+        (exit_of("learner"), True, RESTART),  # it sums up the run
+        (exit_of("learner", code=DIVERGED), False, FAIL),
         (exit_of("ps", 1), False, RESTART),
-        (exit_of("ps", 0), False, FAIL),
+        (exit_of("ps", 0), True, RESTART),  # nobody ends without it
     ],
 )
 def test_decisions(event, ending, action):

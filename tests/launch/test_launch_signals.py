@@ -59,7 +59,8 @@ def test_a_stop_before_ps_0_is_up(launch, start_launcher):
 
 
 def test_a_failure_while_stopping_is_a_failure(launch, start_launcher):
-    launcher = start_launcher({"memory 0": "follow 6"}, GENTLE)
+    flags = "--on_failure=memory=fail"
+    launcher = start_launcher({"memory 0": "follow 6"}, GENTLE, flags)
     launcher.wait_for_tasks()
     launcher.process.send_signal(signal.SIGINT)
     code, _, err = launcher.end()

@@ -1,5 +1,6 @@
 """The books of a run, above all those of tasks that died."""
 
+import json
 import random
 
 import pytest
@@ -101,3 +102,78 @@ def test_the_best_parameters_stay_the_best():
     assert made.best == (7.0, 5)
     made.take(beat("actor/0", 2, gauges={"best_return": 7.0, "best_version": 9}))
     assert made.best == (7.0, 9)
+
+
+def pair(tried=100, unsure=0, seen=90, producer="lives", owner="lives", said=100):
+    """An actor that has sent 100 rows, and the memory that got some of them."""
+    made = Books()
+    sent = beat("actor/0", 7, {"sent/e": float(said)})
+    sent.tried = {"e": {"memory/0/4": (tried, unsure)}}
+    made.take(sent)
+    got = {"received/e": float(seen)}
+    made.take(beat("memory/0", 4, got, {"e": {"actor/0/7": seen}}))
+    for name, incarnation, fate in (("actor/0", 7, producer), ("memory/0", 4, owner)):
+        if fate != "lives":
+            made.close(name, incarnation, fate)
+    return made
+
+
+@pytest.mark.parametrize(
+    "case, lost",
+    [
+        ({}, 0),  # on its way
+        ({"producer": "left"}, 0),  # waits in the queue
+        ({"owner": "left"}, 0),  # the producer may not know yet
+        ({"producer": "left", "owner": "left", "seen": 100}, 0),
+        ({"producer": "left", "owner": "left", "unsure": 10}, 10),  # given up, not seen
+        ({"producer": "left", "owner": "left", "unsure": 30}, 10),  # 20 had arrived
+        ({"producer": "left", "owner": "left", "unsure": 4}, 4),  # 6 are missing: a bug
+        ({"owner": "died"}, 10),
+        ({"producer": "died"}, 10),
+        ({"producer": "died", "owner": "died"}, 10),
+        ({"owner": "died", "tried": 95, "unsure": 5}, 5),  # 5 were never put
+        ({"producer": "died", "tried": 95}, 10),
+    ],
+)
+def test_what_is_lost_between_two_tasks(case, lost):
+    assert pair(**case).totals().get("lost/e", 0) == lost
+
+
+def test_rows_that_a_dead_producer_had_not_said():
+    totals = pair(tried=60, seen=90, said=60, producer="died").totals()
+    assert totals["sent/e"] == totals["received/e"] == 90 and not totals.get("lost/e")
+
+
+def test_the_last_word_of_a_dead_owner_is_what_it_has_seen_of_each_producer():
+    made = pair(owner="died")
+    late = beat("memory/0", 4, {"received/e": 80.0}, {"e": {"actor/0/7": 90}})
+    made.take(late)
+    made.close("memory/0", 4)
+    totals = made.totals()
+    assert (totals["received/e"], totals["lost/e"]) == (90, 10)
+
+
+def test_where_a_task_stands_is_known_by_its_newest_life_alone():
+    made = Books()
+    made.take(beat("learner/0", 1, {"learner_steps": 1000.0, "trained": 50.0}))
+    made.close("learner/0", 1)
+    assert made.totals()["learner_steps"] == 1000
+    made.take(beat("learner/0", 2, {"learner_steps": 800.0, "trained": 5.0}))
+    assert made.totals() == {"learner_steps": 800.0, "trained": 55.0}
+
+
+def test_books_go_on_where_they_were_dumped():
+    made = pair(unsure=10, producer="left", owner="left")
+    made.take(beat("actor/1", 3, {"env_steps": 4.0}, gauges={"best_return": 2.0}))
+    again = Books()
+    again.take(beat("actor/1", 3, {"env_steps": 6.0}))  # it has beaten since
+    again.recall(json.loads(json.dumps(made.dump())))
+    assert again.totals() == made.totals() | {"env_steps": 6.0}
+    assert again.best == (2.0, None)
+
+
+def test_nobody_lives_in_the_books_of_a_run_that_is_over():
+    made = pair(seen=100)
+    made.take(beat("actor/1", 3, {"sent/e": 7.0}))
+    made.close_all()
+    assert made.totals() == {"sent/e": 107, "received/e": 100, "lost/e": 7}
