@@ -10,6 +10,7 @@ import pytest
 from distrl.cluster import sessions
 from distrl.cluster.channel import Address
 from distrl.cluster.spec import ClusterSpec
+from distrl.lifecycle.failure_policy import FailurePolicies
 from distrl.lifecycle.run_state import DONE, RunState
 from distrl.lifecycle.settings import Run, StopConditions, Timeouts
 from distrl.lifecycle.signals import Signals
@@ -24,6 +25,7 @@ TIMEOUTS = Timeouts(
     beat_period_secs=0.2,
 )
 CONFIG = {"Run.seed": "0"}
+NOTHING_RETURNS = FailurePolicies(memory="fail", learner="fail", ps="fail")
 
 
 class Cluster:
@@ -34,7 +36,8 @@ class Cluster:
         self.spec = ClusterSpec((hosts[0],), (hosts[1],), (hosts[2],), 1)
         self.run_dir = run_dir
         (run_dir / "metrics").mkdir()
-        self.config = Run(stop=StopConditions(**conditions), timeouts=timeouts)
+        stop = StopConditions(**conditions)
+        self.config = Run(stop=stop, timeouts=timeouts, failures=NOTHING_RETURNS)
         self.tasks: list[Task] = []
         self.monitor: StopMonitor | None = None
 
@@ -45,6 +48,7 @@ class Cluster:
             self.config.stop,
             self.config.timeouts,
             time.monotonic(),
+            self.config.failures,
         )
         address = Address("ps", 0, self.spec.ps[0])
         target = sessions.start_server("ps", 0, address.host).target
@@ -61,7 +65,8 @@ class Cluster:
         joins = [
             threading.Thread(
                 target=task.join,
-                args=({"array": "float32[4]"}, "a1" if job == "learner" else ""),
+                args=({"array": "float32[4]"},),
+                kwargs={"run_id": "a1"} if job == "learner" else {},
             )
             for job, task in tasks.items()
         ]

@@ -142,7 +142,9 @@ def test_a_ps_that_never_comes_up_is_named_with_its_address(make_cluster):
 def test_waiting_for_ps_0_costs_no_cpu(make_cluster):
     cluster = make_cluster(dataclasses.replace(QUICK, startup_secs=4.0))
     learner = cluster.task("learner")
-    joining = StoppableThread("join", lambda stop: learner.join({}, "a1")).start()
+    joining = StoppableThread(
+        "join", lambda stop: learner.join({}, run_id="a1")
+    ).start()
     began = time.process_time()
     with pytest.raises(PeerUnreachable):
         joining.join(20.0)
@@ -153,7 +155,9 @@ def test_a_ps_that_comes_up_later_is_found(cluster):
     memory = cluster.task("memory")
     joining = StoppableThread("join", lambda stopping: memory.join({})).start()
     learner = cluster.task("learner")
-    later = StoppableThread("join", lambda stopping: learner.join({}, "a1")).start()
+    later = StoppableThread(
+        "join", lambda stopping: learner.join({}, run_id="a1")
+    ).start()
     threading.Event().wait(0.5)  # both have knocked in vain
     cluster.start_ps()
     joining.join(30.0)
@@ -243,5 +247,5 @@ def test_an_actor_that_leaves_while_it_joins_is_done(cluster):
         lambda: memory.view.members["actor/0"][2] == DONE, 10.0
     )
     assert not memory.view.stopping
-    cluster.task("learner").join({}, "a1")
+    cluster.task("learner").join({}, run_id="a1")
     joining.join(10.0)

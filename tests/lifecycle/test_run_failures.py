@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from run_under_test import TASKS, running
+from run_under_test import TASKS, Run, running
 
 from distrl.cluster.spec import ClusterSpec
 from distrl.lifecycle.failure_policy import FailurePolicies
@@ -157,10 +157,20 @@ def test_old_failures_are_forgotten():
     assert run.state.stop_reason.startswith("failure: 2 failures of job actor")
 
 
-def test_other_jobs_still_end_the_run():
-    run = running()
+def test_under_fail_a_failure_ends_the_run():
+    run = running(policies=FailurePolicies(memory="fail"))
     fail(run, "memory/0")
     assert run.state.stop_reason == "failure: memory/0: ValueError: no"
+
+
+@pytest.mark.parametrize("job", ["memory", "learner"])
+def test_what_would_fail_again_ends_the_run(job):
+    run = running()
+    fail(run, f"{job}/0", fatal=True)
+    assert run.state.stop_reason == f"failure: {job}/0: ValueError: no"
+    run = Run()
+    fail(run, f"{job}/0")  # before the run has begun
+    assert run.state.stop_reason == f"failure: {job}/0: ValueError: no"
 
 
 # Tasks that the run needs.

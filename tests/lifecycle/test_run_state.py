@@ -134,7 +134,7 @@ def test_an_older_incarnation_is_ignored():
 
 
 def test_a_task_without_beats_is_lost_and_the_run_fails():
-    run = running()
+    run = running(policies=FailurePolicies(memory="fail"))
     others = ("ps/0", "learner/0", "actor/0")
     run.live(15.0, others)
     assert run.member("memory/0").state == JOINED

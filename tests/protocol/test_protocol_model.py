@@ -87,8 +87,8 @@ def test_every_fault_of_the_models_is_planted() -> None:
 def test_a_search_that_was_cut_off_is_not_complete() -> None:
     check = load_check()
     case = check.Case("rounds", "ACTORS=2 MEMORIES=2", fast=True)
-    assert not check.verify(case, check.SAFETY, 0.3, 1000).complete
-    assert not check.verify(case, check.SAFETY, 100.0, 20).complete  # of memory
+    result = check.verify(case, check.SAFETY, 0.1, 1000)
+    assert check.judge(case, result) == "NOT COMPLETE"
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,7 @@ def test_a_search_that_was_cut_off_is_not_complete() -> None:
             "assertion violated",
             False,
         ),
+        ("pan: reached -DMEMLIM bound\ndepth reached 9, errors: 0", "", False),
         ("", "no result", False),
     ],
 )
