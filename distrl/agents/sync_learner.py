@@ -17,6 +17,7 @@ from distrl.core.errors import PeerUnreachable
 from distrl.core.specs import Nest
 from distrl.core.threads import Deadline
 from distrl.lifecycle import run_state
+from distrl.lifecycle.failure_policy import RESTART
 from distrl.lifecycle.round_plan import RoundPlan, Share
 
 log = logging.getLogger(__name__)
@@ -96,14 +97,24 @@ class SyncLearner(LearnerLoop):
         expected = self.task.cluster.num_actors
         if not members or (len(members) < expected and not self._first.passed):
             return False
+        hosts = self._memories()
+        if not hosts:
+            return False
         self._first = Deadline(0.0)
-        number = len(self.task.cluster.memory)
         shares = {
-            actor: Share(incarnation, actor % number)
+            actor: Share(incarnation, hosts[actor % len(hosts)])
             for actor, incarnation in members.items()
         }
         self._put_up(shares)
         return True
+
+    def _memories(self) -> list[int]:
+        """Those that may own shares: all, or, where a lost one is not started again,
+        those that are left. A round with a lost one would be void at once."""
+        states = self.task.view.producers("memory").items()
+        here = sorted(p.task for p, state in states if state == run_state.JOINED)
+        waits = self.task.run.failures.of("memory").action == RESTART
+        return [] if waits and len(here) < len(self.task.cluster.memory) else here
 
     def _put_up(self, shares: dict[int, Share], last: bool = False) -> None:
         """Writes parameters and plan, and wakes everybody."""

@@ -50,7 +50,7 @@ class ProxySender:
 
     A message that cannot be known to have arrived is repeated under its number, to
     the same incarnation of the owner. Rows are counted as `sent/<channel>` when they
-    get their number, and as `lost/<channel>` when they are given up before an attempt
+    are first put or given up, and as `lost/<channel>` when they are given up before an attempt
     to put them; `rows_tried` tells of all others.
     """
 
@@ -114,12 +114,9 @@ class ProxySender:
 
     def refuse(self, rows: int) -> None:
         """Counts rows that could not be handed over before the end."""
-        self._counters.add(f"sent/{self.spec.name}", rows)
-        self._give_up(rows)
-
-    def _give_up(self, rows: int) -> None:
-        self._counters.add(f"lost/{self.spec.name}", rows)
         self._note(REFUSED, 0, rows)
+        self._counters.add(f"sent/{self.spec.name}", rows)
+        self._counters.add(f"lost/{self.spec.name}", rows)
 
     def _note(self, what: str, sequence: int, rows: int) -> None:
         if self._trace is not None and rows:
@@ -252,7 +249,6 @@ class ProxySender:
         header = self._producer.header(
             kind, self._sequence, rows, self._total_rows, version, round
         )
-        self._counters.add(f"sent/{self.spec.name}", rows)
         self._deliver(self.spec.pack(header, record), self._sequence, rows)
 
     def _deliver(self, components: list[np.ndarray], sequence: int, rows: int) -> None:
@@ -264,6 +260,7 @@ class ProxySender:
                 if bound_to is None:
                     bound_to = client.readiness.incarnation
                     self._note(SENT, sequence, rows)
+                    self._counters.add(f"sent/{self.spec.name}", rows)
                     owner = f"{client.readiness.owner}/{bound_to}"
                     self._count_tried(owner, rows, 0)
                 elif bound_to != client.readiness.incarnation:
@@ -280,7 +277,7 @@ class ProxySender:
                 self._abandoned.wait(backoff)
                 backoff = min(2 * backoff, self.settings.max_backoff_secs)
         if bound_to is None:
-            self._give_up(rows)
+            self.refuse(rows)
         else:
             self._count_tried(owner, 0, rows)
 

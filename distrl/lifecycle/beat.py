@@ -34,6 +34,7 @@ class Beat:
     checkpoint: int = 0  # the newest that it has asked the memories to join
     restored: int = 0  # the one that a resumed run goes on from, 0: none
     recall: dict[str, Any] | None = None  # to a blank ps 0: `RunState.dump`
+    kept: str = ""  # the phase in the newest dump of ps 0 that it has
     resumes: bool = False  # of `recall`: nobody in it lives any more
     config: dict[str, str] | None = None  # with the first beats, until it is accepted
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from distrl.lifecycle.beat import Beat
@@ -84,7 +84,7 @@ class Books:
     def _add_up(self) -> dict[str, dict[str, float]]:
         sums: dict[str, defaultdict[str, float]] = {}
         seen = self._seen_by_producer()
-        for key, account in self._accounts.items():
+        for key, account in [*self._accounts.items(), *self._unheard(seen)]:
             of_job = sums.setdefault(account.name.split("/")[0], defaultdict(float))
             newest = self._newest.get(account.name) == key
             for total, value in account.totals.items():
@@ -95,6 +95,12 @@ class Books:
                 if rows:
                     of_job[total] += rows
         return {job: dict(counts) for job, counts in sums.items()}
+
+    def _unheard(self, seen: Iterable[str]) -> Iterator[tuple[str, Account]]:
+        """Producers that only owners know of: they have not beaten yet, or died before
+        they could."""
+        for key in set(seen) - set(self._accounts):
+            yield key, Account(key.rsplit("/", 1)[0], {}, {}, {}, DIED)
 
     def _seen_by_producer(self) -> dict[str, dict[str, dict[str, int]]]:
         """Producer → channel → owner → rows that were seen."""

@@ -241,16 +241,21 @@ class Heartbeat:
         if view is None:
             return
         self._listed = view.entry(self._producer) is not None
-        if self._listed and self._keeps_dump and self._next_dump.passed:
+        due = self._next_dump.passed or view.stop_is_due
+        if self._listed and self._keeps_dump and due:
             self._next_dump = Deadline(_DUMP_SECS)
             self._keep(link.read_dump(timeout))
-        if view.run_id or not self.view.run_id:  # not that of a blank ps 0
+        if view.run_id or view.stopping or not self.view.run_id:  # not a blank one's
             self._show(view)
 
     def _keep(self, dump: dict[str, Any] | None) -> None:
         if dump is not None and dump["run_id"]:
             with self._changed:
-                self._beat = dataclasses.replace(self._beat, recall=dump, resumes=False)
+                if dump["phase"] != self._beat.kept:  # ps 0 may be waiting for this
+                    self._wanted = self._beat.number + 1
+                self._beat = dataclasses.replace(
+                    self._beat, recall=dump, resumes=False, kept=dump["phase"]
+                )
 
     def _show(self, view: View) -> None:
         with self._changed:

@@ -50,7 +50,7 @@ def recall(state: RunState, dumped: dict[str, Any], resumes: bool, now: float) -
     if dumped["ran"]:
         state.running_since = now
     if dumped["stopping_secs"] is not None:
-        state.stopping_since = now
+        state.stopping_since, state.stop_is_kept = now, True
     for name, fields in dumped["members"].items():
         _take_member(state, name, Member(**fields, heard=now, moved=now), now)
 

@@ -14,7 +14,7 @@ from distrl.cluster.spec import SERVING_JOBS, ClusterSpec
 from distrl.lifecycle.beat import DONE, FAILED, JOINED, Beat
 from distrl.lifecycle.books import LEFT, Books
 from distrl.lifecycle.config_difference import difference, specs_of
-from distrl.lifecycle.failure_policy import FailurePolicies
+from distrl.lifecycle.failure_policy import RESTART, FailurePolicies
 from distrl.lifecycle.failures import Failures
 from distrl.lifecycle.member import Member
 from distrl.lifecycle.run_recall import recall
@@ -51,6 +51,8 @@ class RunState:
         self._cluster, self.config = cluster, dict(config)
         self._stop_conditions, self._timeouts = stop, timeouts
         self.failures = Failures(policies, timeouts.startup_secs)
+        # Learner 0 has heard of the stop: another ps 0 would hear it from there.
+        self.stop_is_kept = policies.of("ps").action != RESTART
         self.books = Books()
         self.checkpoint = self.restored = 0
         self._started = self._ticked = now
@@ -81,6 +83,7 @@ class RunState:
         member.state, member.message = beat.state, beat.message
         self.run_id = beat.run_id or self.run_id
         self.restored = beat.restored or self.restored
+        self.stop_is_kept |= beat.kept in (STOPPING, FINISHED)
         if self.phase in (STARTING, RUNNING):  # from then on, the last one is known
             self.checkpoint = max(self.checkpoint, beat.checkpoint)
         if beat.state == FAILED:
@@ -289,17 +292,26 @@ class RunState:
         members = self.members.items()
         return {name: m.incarnation for name, m in members if m.state == LOST}
 
+    @property
+    def stop_is_due(self) -> bool:
+        """Whether nobody else is told yet that the run is stopping: who has left could
+        not be called back, if ps 0 died and another one did not know of the stop."""
+        told = self.stop_is_kept or not self.run_id or not self._has_joined(CHIEF)
+        return self.phase == STOPPING and not told
+
     def view(self, now: float) -> dict[str, Any]:
         """What is published to all tasks; JSON."""
-        since = self.stopping_since
+        due, since = self.stop_is_due, self.stopping_since
+        before = STARTING if self.running_since is None else RUNNING
         best_return, best_version = self.books.best
         return {
             "run_id": self.run_id,
-            "phase": self.phase,
-            "stop_reason": self.stop_reason,
+            "phase": before if due else self.phase,
+            "stop_reason": "" if due else self.stop_reason,
             "stop_time": None if since is None else time.time() - (now - since),
             "running_secs": self.running_secs(now),
-            "near_end": self.near_end(now),
+            "near_end": due or self.near_end(now),
+            "stop_is_due": due,
             "members": {
                 name: [m.incarnation, m.number, m.state, m.message]
                 for name, m in self.members.items()

@@ -70,7 +70,7 @@ class StopMonitor:
         self._beats.stop(timeout)
 
     def _run(self, stopping: threading.Event) -> None:
-        reported = 0.0
+        reported, phase = 0.0, ""
         try:
             while not stopping.is_set():
                 self._take_beats()
@@ -78,12 +78,12 @@ class StopMonitor:
                 self._beat_itself(now)
                 self._state.tick(now)
                 self.stop_reason = self._state.stop_reason
-                self._publish(json.dumps(self._state.view(now)))
-                if now - reported >= 1.0:
-                    reported = now
+                if now - reported >= 1.0 or self._state.phase != phase:
+                    reported, phase = now, self._state.phase
                     dump = run_recall.dump(self._state, now)
                     self._publish_dump(json.dumps(dump))
                     self._report(self._state)
+                self._publish(json.dumps(self._state.view(now)))
                 if self._state.may_leave:
                     self.may_leave.set()
         finally:

@@ -336,7 +336,7 @@ class Task:
     def leave(self) -> None:
         """Tells ps 0 that this task is done, with its final totals."""
         self.heartbeat.say(state=run_state.DONE)
-        self.heartbeat.stop()
+        self.heartbeat.stop(self.patience_secs)
 
     def fail(self, message: str, fatal: bool = False) -> None:
         """Tells ps 0, if it can still hear, that this task has failed; `fatal`: that

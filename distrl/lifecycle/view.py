@@ -25,6 +25,7 @@ class View:
         self.best_return: float = content["best_return"]
         self.running_secs: float = content["running_secs"]
         self.near_end: bool = content["near_end"]
+        self.stop_is_due: bool = content["stop_is_due"]  # once learner 0 keeps it
         self.stop_time: float | None = content["stop_time"]  # unix
         self.checkpoint: int = content["checkpoint"]  # the newest that was asked for
         self.restored: int = content["restored"]  # that a resumed run began with, or 0
@@ -91,6 +92,7 @@ NOTHING_YET = View(
         "running_secs": 0.0,
         "stop_time": None,
         "near_end": False,
+        "stop_is_due": False,
         "checkpoint": 0,
         "restored": 0,
         "snapshots": {},

@@ -19,6 +19,7 @@ def books(sent, lost, seen, dead=True):
     """An actor's last beat, and the rows of it that two memories have seen."""
     made = Books()
     made.take(beat("actor/0", 7, {"sent/e": sent, "lost/e": lost}))
+    made.take(beat("actor/1", 5))
     for index, rows in enumerate(seen):
         report = {"e": {"actor/0/7": rows, "actor/1/5": 1000}}
         made.take(beat(f"memory/{index}", totals={"received/e": rows}, seen=report))
@@ -177,3 +178,13 @@ def test_nobody_lives_in_the_books_of_a_run_that_is_over():
     made.take(beat("actor/1", 3, {"sent/e": 7.0}))
     made.close_all()
     assert made.totals() == {"sent/e": 107, "received/e": 100, "lost/e": 7}
+
+
+def test_rows_of_a_producer_that_never_beat_were_sent():
+    """It died before its first beat, or a ps 0 that knew of it did."""
+    made = Books()
+    report = {"e": {"actor/3/9": 25}}
+    made.take(beat("memory/0", totals={"received/e": 25}, seen=report))
+    assert made.totals() == {"received/e": 25, "sent/e": 25}
+    made.take(beat("actor/3", 9, {"sent/e": 40}))  # it lives: its own count holds
+    assert made.totals() == {"received/e": 25, "sent/e": 40}
