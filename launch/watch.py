@@ -166,13 +166,19 @@ class Watch:
         alone = all(task.job == "ps" for task in self._alive)
         ps = any(_is_chief_ps(task) for task in [*self._alive, event.task])
         ending = self._asked or not ps or self._phase in ENDING_PHASES
-        unwatched = event.task.job == "ps" and (self._asked or alone)
+        unwatched = event.task.job == "ps" and (self._asked or alone or self._summed_up)
         if self._failures or unwatched:
             return Decision(FAIL, "ending the run")
         decision = self._restarts.decide(event, ending)
         if decision.action != FAIL:
             self._say(f"{describe_exit(event)}; {decision.words}")
         return decision
+
+    @property
+    def _summed_up(self) -> bool:
+        """Whether the learner has left in order: nobody could fill another ps 0."""
+        ended = {exit.task.name for exit in self._exits if not exit.exit_code}
+        return "learner 0" in ended
 
     def _start_again(self, task: Task) -> bool:
         again = task.again()

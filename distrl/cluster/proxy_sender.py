@@ -50,8 +50,8 @@ class ProxySender:
 
     A message that cannot be known to have arrived is repeated under its number, to
     the same incarnation of the owner. Rows are counted as `sent/<channel>` when they
-    are first put or given up, and as `lost/<channel>` when they are given up before an attempt
-    to put them; `rows_tried` tells of all others.
+    are first put or given up, and as `lost/<channel>` when they are given up before an
+    attempt to put them; `rows_tried` tells of all others.
     """
 
     def __init__(

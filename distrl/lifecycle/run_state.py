@@ -7,8 +7,6 @@ monitor on ps 0 feeds it.
 from __future__ import annotations
 
 import logging
-import time
-from typing import Any
 
 from distrl.cluster.spec import SERVING_JOBS, ClusterSpec
 from distrl.lifecycle.beat import DONE, FAILED, JOINED, Beat
@@ -298,34 +296,3 @@ class RunState:
         not be called back, if ps 0 died and another one did not know of the stop."""
         told = self.stop_is_kept or not self.run_id or not self._has_joined(CHIEF)
         return self.phase == STOPPING and not told
-
-    def view(self, now: float) -> dict[str, Any]:
-        """What is published to all tasks; JSON."""
-        due, since = self.stop_is_due, self.stopping_since
-        before = STARTING if self.running_since is None else RUNNING
-        best_return, best_version = self.books.best
-        return {
-            "run_id": self.run_id,
-            "phase": before if due else self.phase,
-            "stop_reason": "" if due else self.stop_reason,
-            "stop_time": None if since is None else time.time() - (now - since),
-            "running_secs": self.running_secs(now),
-            "near_end": due or self.near_end(now),
-            "stop_is_due": due,
-            "members": {
-                name: [m.incarnation, m.number, m.state, m.message]
-                for name, m in self.members.items()
-            },
-            "totals": self.books.totals(),
-            "job_totals": self.books.job_totals(),
-            "failures": self.failures.by_job,
-            "best_return": best_return,
-            "best_version": best_version,
-            "checkpoint": self.checkpoint,
-            "restored": self.restored,
-            "snapshots": {
-                name: gauges["snapshot"]
-                for name, gauges in self.books.gauges().items()
-                if "snapshot" in gauges
-            },
-        }

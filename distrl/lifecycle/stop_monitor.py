@@ -23,6 +23,7 @@ from distrl.lifecycle.heartbeat import (
     VIEW_NAME,
     decode,
 )
+from distrl.lifecycle.published_view import published_view
 from distrl.lifecycle.run_state import DONE, STARTING, Beat, RunState
 from distrl.lifecycle.signals import Signals
 
@@ -83,7 +84,7 @@ class StopMonitor:
                     dump = run_recall.dump(self._state, now)
                     self._publish_dump(json.dumps(dump))
                     self._report(self._state)
-                self._publish(json.dumps(self._state.view(now)))
+                self._publish(json.dumps(published_view(self._state, now)))
                 if self._state.may_leave:
                     self.may_leave.set()
         finally:

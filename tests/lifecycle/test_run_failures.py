@@ -7,6 +7,7 @@ from run_under_test import TASKS, Run, running
 
 from distrl.cluster.spec import ClusterSpec
 from distrl.lifecycle.failure_policy import FailurePolicies
+from distrl.lifecycle.published_view import published_view
 from distrl.lifecycle.run_state import (
     DONE,
     FAILED,
@@ -46,7 +47,7 @@ def test_a_failed_actor_does_not_stop_the_run(policy, how, caplog):
     run.live(100.0, others)
     assert run.state.phase == RUNNING
     assert run.state.books.totals()["env_steps"] == 5.0
-    assert run.state.view(run.now)["failures"] == {"actor": 1}
+    assert published_view(run.state, run.now)["failures"] == {"actor": 1}
     cause = (
         "actor/0: ValueError: no" if how == "failed" else "actor/0 is lost: no beats"
     )
@@ -96,7 +97,7 @@ def test_the_books_of_who_fails_are_closed(how):
     seen = {"experience": {"actor/0/1": 90, "actor/1/1": 7}}
     totals = {"received/experience": 90.0}
     run.beat("memory/0", totals=totals, seen=seen)
-    assert "lost/experience" not in run.state.view(run.now)["totals"]
+    assert "lost/experience" not in published_view(run.state, run.now)["totals"]
     others = (*SERVERS[::2], "actor/1")
     if how == "failed":
         fail(run, "actor/0", totals={"sent/experience": 100.0})
@@ -107,7 +108,7 @@ def test_the_books_of_who_fails_are_closed(how):
             run.beat("memory/0", totals=totals, seen=seen)
             run.live(1.0, others)
     assert run.state.failures.by_job == {"actor": 1}
-    assert run.state.view(run.now)["totals"]["lost/experience"] == 10.0
+    assert published_view(run.state, run.now)["totals"]["lost/experience"] == 10.0
 
 
 def test_an_actor_that_left_and_comes_again_has_not_failed():

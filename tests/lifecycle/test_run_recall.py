@@ -6,6 +6,7 @@ import pytest
 from run_under_test import Run, running
 
 from distrl.lifecycle.failure_policy import FailurePolicies
+from distrl.lifecycle.published_view import published_view
 from distrl.lifecycle.run_recall import dump
 from distrl.lifecycle.run_state import (
     DONE,
@@ -121,10 +122,10 @@ def test_a_run_that_is_resumed_begins_anew_with_its_books():
 def test_checkpoints_are_numbered_until_the_run_stops():
     run = running()
     run.beat("learner/0", checkpoint=3)
-    assert run.state.view(run.now)["checkpoint"] == 3
+    assert published_view(run.state, run.now)["checkpoint"] == 3
     run.state.stop("enough", run.now)
     run.beat("learner/0", checkpoint=4)  # it does not know yet
-    assert run.state.view(run.now)["checkpoint"] == 3
+    assert published_view(run.state, run.now)["checkpoint"] == 3
     assert another_ps(run).state.checkpoint == 3
 
 
@@ -149,3 +150,35 @@ def test_it_does_not_wait_for_ever():
     run.all_beat(("memory/0", "actor/0"), state=DONE)
     run.live(80.0, ("ps/0",))
     assert run.state.phase == FINISHED
+
+
+def test_a_stop_is_shown_once_learner_0_keeps_it():
+    """Else another ps 0 would not know of it, and miss who has left already."""
+    run = running(max_env_steps=10)
+    run.beat("actor/0", totals={"env_steps": 10.0})
+    run.tick()
+    seen = published_view(run.state, run.now)
+    assert (seen["phase"], seen["stop_reason"]) == (RUNNING, "")
+    assert seen["stop_is_due"] and seen["near_end"] and seen["stop_time"] is None
+    assert told(run)["phase"] == STOPPING
+    run.beat("learner/0", kept=RUNNING)
+    assert published_view(run.state, run.now)["phase"] == RUNNING
+    run.beat("learner/0", kept=STOPPING)
+    seen = published_view(run.state, run.now)
+    assert seen["phase"] == STOPPING and not seen["stop_is_due"]
+    again = another_ps(run)
+    assert published_view(again.state, again.now)["phase"] == STOPPING
+
+
+@pytest.mark.parametrize("state", [LOST, DONE])
+def test_a_stop_does_not_wait_for_a_learner_that_is_gone(state):
+    run = running()
+    run.state.stop("enough", run.now)
+    run.member("learner/0").state = state
+    assert published_view(run.state, run.now)["phase"] == STOPPING
+
+
+def test_a_stop_is_shown_at_once_where_no_other_ps_can_come():
+    run = running(policies=FailurePolicies(ps="fail"))
+    run.state.stop("enough", run.now)
+    assert published_view(run.state, run.now)["phase"] == STOPPING

@@ -9,6 +9,7 @@ from run_under_test import TASKS, Run, running
 
 from distrl.cluster.spec import ClusterSpec
 from distrl.lifecycle.failure_policy import FailurePolicies
+from distrl.lifecycle.published_view import published_view
 from distrl.lifecycle.run_state import (
     DONE,
     ENDING,
@@ -347,7 +348,7 @@ def test_a_refused_task_takes_nobodys_place(ending):
     run.beat("actor/0", 1, totals={"env_steps": 9.0})
     assert run.member("actor/0").incarnation == 1
     assert run.state.books.totals()["env_steps"] == 9.0
-    refused = run.state.view(run.now)["members"]["actor/0/2"]
+    refused = published_view(run.state, run.now)["members"]["actor/0/2"]
     assert refused[0] == 2 and refused[2] == REFUSED
     assert ("Run.seed is 9" in refused[3]) != ending
 
@@ -398,11 +399,12 @@ def test_the_view_is_json_and_tells_what_tasks_need():
     run = running(max_env_steps=100)
     run.beat("actor/0", gauges={"best_version": 3, "best_return": 7.5})
     number = run.beat("actor/0", gauges={"best_version": 4, "best_return": 8.5})
-    view = json.loads(json.dumps(run.state.view(run.now)))
+    view = json.loads(json.dumps(published_view(run.state, run.now)))
     assert view["members"]["actor/0"] == [1, number, JOINED, ""]
     assert view["run_id"] == "a1" and view["phase"] == RUNNING
     assert (view["best_version"], view["best_return"]) == (4, 8.5)
     assert view["stop_time"] is None
     run.state.stop("enough", run.now)
-    view = json.loads(json.dumps(run.state.view(run.now + 3.0)))
+    run.beat("learner/0", kept=STOPPING)
+    view = json.loads(json.dumps(published_view(run.state, run.now + 3.0)))
     assert view["stop_reason"] == "enough" and view["stop_time"] > 1e9

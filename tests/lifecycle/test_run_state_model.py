@@ -7,6 +7,7 @@ import pytest
 
 from distrl.cluster.spec import ClusterSpec
 from distrl.lifecycle.failure_policy import FailurePolicies
+from distrl.lifecycle.published_view import published_view
 from distrl.lifecycle.run_state import (
     DONE,
     FINISHED,
@@ -52,7 +53,7 @@ class SimulatedTask:
         self.index = int(task)
         self.number = self.env_steps = 0
         self.alive, self.ended, self.done = True, False, False
-        self.view = None
+        self.view, self.kept = None, ""  # what it has heard, and keeps for ps 0
 
     def beat(self, stop_request):
         self.number += 1
@@ -66,6 +67,7 @@ class SimulatedTask:
             totals={"env_steps": self.env_steps},
             run_id="a1" if self.job == "learner" else "",
             stop_request=stop_request,
+            kept=self.kept if self.job == "learner" else "",
             config={},
         )
 
@@ -176,7 +178,7 @@ class Simulation:
             return
         said = task.done
         self.state.receive(task.beat(request), self.now)
-        task.view = self.state.view(self.now)
+        task.view, task.kept = published_view(self.state, self.now), self.state.phase
         key = task.name
         if f"{key}/{task.incarnation}" in task.view["members"]:
             key = f"{key}/{task.incarnation}"
