@@ -78,8 +78,8 @@ def test_the_memory_task_needs_a_memory(tmp_path):
 @pytest.mark.timeout(3900)
 def test_impala_learns_pong(tmp_path):
     """The last 100 games of two million env steps, as they were played in training."""
-    goal = ["--max_env_steps=2000000", "--gin_binding=StopConditions.target_return=None"]
-    flags = [*goal, "--no_final_evaluation"]
+    no_goal = "--gin_binding=StopConditions.target_return=None"
+    flags = ["--max_env_steps=2000000", no_goal, "--no_final_evaluation"]
     train(tmp_path / "run", "impala/pong.gin", 0, *flags, timeout=3800)
     lines = (tmp_path / "run" / "metrics" / "ps-0.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["mean_return"] >= 0
