@@ -66,14 +66,14 @@ def test_runs_do_not_meet(run, ps):
     other = RunOnPs(ps)
     run.board().write(plan(4), PART, ["actor/0"])
     reader = other.reader()
-    assert reader.read() is None and reader.wait(0.2) is None
+    assert reader.read() is None and reader.wait(1.0) is None
     other.close()
 
 
 def test_a_token_brings_the_plan_to_whom_it_is_for(run):
     board = run.board()
     board.write(plan(4, shares=SHARES), PART, ["actor/1"], ["memory/0"])
-    assert run.reader("actor/0").wait(0.2) is None
+    assert run.reader("actor/0").wait(1.0) is None
     for task, part in (("actor/1", [7, 8, 9]), ("memory/0", [])):
         reader = run.reader(task)
         token = reader.wait(5.0)
@@ -92,7 +92,7 @@ def test_the_plan_stands_when_its_token_comes(run):
 
 def test_a_token_ends_a_wait(run):
     board, reader = run.board(), run.reader()
-    assert reader.wait(0.05) is None
+    assert reader.wait(1.0) is None
     found = []
     thread = threading.Thread(target=lambda: found.append(reader.wait(20.0)))
     thread.start()
