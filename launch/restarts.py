@@ -18,6 +18,9 @@ from launch.processes import TaskExit
 BAD_INPUT = 2  # exit code of a task that would fail in the same way again
 ENDED_BY_OTHERS = 3  # exit code of a task that ended because another one failed
 DIVERGED = 5  # exit code of a learner that would diverge again
+HOLD_TOGETHER = ("ps", "learner")  # jobs that a run needs up to its end
+_SHORT_LIFE_SECS = 60.0
+_MAX_PAUSE_SECS = 30.0
 
 
 class Decision(NamedTuple):
@@ -33,6 +36,9 @@ class Restarts:
     def __init__(self, policies: FailurePolicies):
         self.policies = policies
         self._counts = FailureCounts()
+        self._created = time.monotonic()
+        self._started: dict[str, float] = {}  # by name of a task, the last time
+        self._short_lives: dict[str, int] = {}  # one after the other
 
     def survives(self, task: Task) -> bool:
         """Whether the run can do without this process, or with another in its place."""
@@ -46,7 +52,7 @@ class Restarts:
             return end
         if not self.survives(event.task):
             return end
-        if ending and event.task.job not in ("ps", "learner"):
+        if ending and event.task.job not in HOLD_TOGETHER:
             return Decision(IGNORE, "the run ends without it")
         job, now = event.task.job, time.monotonic()
         policy = self.policies.of(job)
@@ -59,3 +65,14 @@ class Restarts:
             return Decision(IGNORE, "the run goes on without it")
         many = f"{number} failures of job {job} within an hour, {policy.per_hour} are"
         return Decision(FAIL, f"{many} allowed; ending the run")
+
+    def pause_secs(self, task: Task) -> float:
+        """Seconds until this task is started again: none at first, then from one short
+        life to the next twice as many, so that what is wrong may pass."""
+        now = time.monotonic()
+        short = now - self._started.get(task.name, self._created) < _SHORT_LIFE_SECS
+        lives = self._short_lives.get(task.name, 0) + 1 if short else 0
+        pause = min(2.0 ** (lives - 2), _MAX_PAUSE_SECS) if lives > 1 else 0.0
+        self._short_lives[task.name] = lives
+        self._started[task.name] = now + pause
+        return pause

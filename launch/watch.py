@@ -12,7 +12,7 @@ from typing import Any
 from distrl.lifecycle.failure_policy import FAIL, IGNORE, RESTART, FailurePolicies
 from launch.description import Task
 from launch.processes import Event, Events, Processes, TaskExit
-from launch.restarts import ENDED_BY_OTHERS, Decision, Restarts
+from launch.restarts import ENDED_BY_OTHERS, HOLD_TOGETHER, Decision, Restarts
 
 ENDING_PHASES = ("stopping", "finished")
 
@@ -69,6 +69,7 @@ class Watch:
         restarts: Restarts,
     ):
         self._alive = list(tasks)
+        self._waiting: list[tuple[float, TaskExit]] = []  # when who is started again
         self._processes = processes
         self._events = events
         self._limits = limits
@@ -89,13 +90,14 @@ class Watch:
 
     def run(self) -> Outcome:
         """Returns when no task runs."""
-        while self._alive and time.monotonic() < self._give_up:
+        while (self._alive or self._waiting) and time.monotonic() < self._give_up:
             event = self._next_event()
             if isinstance(event, TaskExit):
                 self._on_exit(event)
             elif event is not None:
                 self._on_stop()
             self._send_what_is_due()
+            self._start_who_waits()
             if time.monotonic() >= self._next_tick:
                 self._next_tick = time.monotonic() + self._limits.tick_secs
                 self._take_status()
@@ -111,7 +113,7 @@ class Watch:
 
     def _next_event(self) -> Event | None:
         """None when it is time for something else first."""
-        times = [when for when, _ in self._due]
+        times = [when for when, _ in [*self._due, *self._waiting]]
         wake = min([self._next_tick, self._give_up, *times])
         try:
             return self._events.get(timeout=max(0.0, wake - time.monotonic()))
@@ -147,14 +149,19 @@ class Watch:
         if event.exit_code and not self._forced:
             decision = self._decide(event)
             if decision.action == RESTART:
-                if self._start_again(event.task):
-                    return
-                decision = Decision(FAIL, "ending the run")
+                pause = self._restarts.pause_secs(event.task)
+                self._waiting.append((time.monotonic() + pause, event))
+                self._start_who_waits()
+                return
             if decision.action == FAIL:
                 self._on_failure(event, decision.words)
             in_order = decision.action == IGNORE
+        self._on_end(event, in_order)
+
+    def _on_end(self, event: TaskExit, in_order: bool) -> None:
+        """A task has ended for good."""
         self._exits.append(event)
-        only_ps = all(task.job == "ps" for task in self._alive)
+        only_ps = all(task.job == "ps" for task in self._present)
         if in_order and (only_ps or _is_chief_ps(event.task)):
             self._end_all_in(self._limits.shutdown_secs)
         if _is_chief_ps(event.task):
@@ -163,9 +170,9 @@ class Watch:
     def _decide(self, event: TaskExit) -> Decision:
         """What to do about a failure, which is told to the user unless it is fatal."""
         self._take_status()
-        alone = all(task.job == "ps" for task in self._alive)
-        ps = any(_is_chief_ps(task) for task in [*self._alive, event.task])
-        ending = self._asked or not ps or self._phase in ENDING_PHASES
+        alone = all(task.job == "ps" for task in self._present)
+        ps = any(_is_chief_ps(task) for task in [*self._present, event.task])
+        ending = self._ends or not ps
         unwatched = event.task.job == "ps" and (self._asked or alone or self._summed_up)
         if self._failures or unwatched:
             return Decision(FAIL, "ending the run")
@@ -175,20 +182,43 @@ class Watch:
         return decision
 
     @property
+    def _present(self) -> list[Task]:
+        """Who runs, or will run again."""
+        return [*self._alive, *(event.task for _, event in self._waiting)]
+
+    @property
+    def _ends(self) -> bool:
+        return self._asked or self._phase in ENDING_PHASES
+
+    @property
     def _summed_up(self) -> bool:
         """Whether the learner has left in order: nobody could fill another ps 0."""
         ended = {exit.task.name for exit in self._exits if not exit.exit_code}
         return "learner 0" in ended
 
-    def _start_again(self, task: Task) -> bool:
-        again = task.again()
+    def _start_who_waits(self) -> None:
+        """Starts tasks whose time has come; a run that ends does without most."""
+        now = time.monotonic()
+        for entry in list(self._waiting):
+            when, event = entry
+            needed = event.task.job in HOLD_TOGETHER or not self._ends
+            if self._failures or self._forced or not needed:
+                self._waiting.remove(entry)
+                self._on_end(event, in_order=not self._failures)
+            elif when <= now:
+                self._waiting.remove(entry)
+                self._start_again(event)
+
+    def _start_again(self, event: TaskExit) -> None:
+        again = event.task.again()
         try:
             self._processes.start_again(again)
         except OSError as error:
-            self._say(f"{task.name} cannot be started again: {error}")
-            return False
-        self._alive.append(again)
-        return True
+            self._say(f"{again.name} cannot be started again: {error}")
+            self._on_failure(event, "ending the run")
+            self._on_end(event, in_order=False)
+        else:
+            self._alive.append(again)
 
     def _end_newcomers(self) -> None:
         """Who was started again and comes after ps 0 has left would wait for it."""
