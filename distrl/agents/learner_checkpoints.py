@@ -111,11 +111,11 @@ class LearnerCheckpoints:
         """Saves a checkpoint and asks the memories to join; the `last` one of a run has
         the id that they know by themselves. Raises OSError."""
         known = self._task.view.checkpoint
+        kept = self._manifest.protected()  # sets a damaged manifest aside
         with_memories = last or self._memories_are_ready()
         if with_memories:
             self._id = (known if last else max(self._id, known)) + 1
         counters |= {"checkpoint_id": self._id, "run": self._task.heartbeat.dump}
-        kept = self._manifest.protected()
         self.store.save(learner_steps, arrays, counters, protected=kept)
         if not with_memories:
             return

@@ -244,14 +244,15 @@ class Heartbeat:
         due = self._next_dump.passed or view.stop_is_due
         if self._listed and self._keeps_dump and due:
             self._next_dump = Deadline(_DUMP_SECS)
-            self._keep(link.read_dump(timeout))
+            self._keep(link.read_dump(timeout), at_once=view.stop_is_due)
         if view.run_id or view.stopping or not self.view.run_id:  # not a blank one's
             self._show(view)
 
-    def _keep(self, dump: dict[str, Any] | None) -> None:
+    def _keep(self, dump: dict[str, Any] | None, at_once: bool) -> None:
+        """Goes out with the next beat; `at_once` where ps 0 waits for it."""
         if dump is not None and dump["run_id"]:
             with self._changed:
-                if dump["phase"] != self._beat.kept:  # ps 0 may be waiting for this
+                if at_once:
                     self._wanted = self._beat.number + 1
                 self._beat = dataclasses.replace(
                     self._beat, recall=dump, resumes=False, kept=dump["phase"]
