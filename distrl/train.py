@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -9,6 +10,7 @@ import pathlib
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 
 from absl import app, flags
 
@@ -41,6 +43,12 @@ flags.DEFINE_integer("num_actors", None, "Number of actors, in place of their ho
 flags.DEFINE_string("cluster", "", "A JSON file in place of the host flags.")
 flags.DEFINE_string("run_dir", None, "Where the run leaves its files.")
 flags.DEFINE_integer("restart", 0, "How often it was started before.", lower_bound=0)
+flags.DEFINE_integer(
+    "incarnation",
+    0,
+    "Larger than those of its earlier starts; 0: the time in ns, if the clock goes on.",
+    lower_bound=0,
+)
 flags.DEFINE_bool("resume", False, "Go on with the run that run_dir holds.")
 flags.DEFINE_bool("watch_stdin", False, "End at once when standard input does.")
 flags.mark_flags_as_required(["job_name", "task_index", "gin_file", "run_dir"])
@@ -72,13 +80,34 @@ def prepare_run_dir(
 ) -> None:
     """Raises RunEnding or ConfigError when a run has ended in this directory, or when
     it is of no use."""
+    with needed(run_dir):
+        check_former_run(run_dir, job, resume, restart)
+        for name in ("metrics", "logs"):
+            (run_dir / name).mkdir(parents=True, exist_ok=True)
+
+
+@contextlib.contextmanager
+def needed(path: pathlib.Path) -> Iterator[None]:
+    """A task cannot begin without what is written within: OSError becomes
+    ConfigError."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"--run_dir: cannot use {path}: {error}") from error
+
+
+def check_former_run(
+    run_dir: pathlib.Path, job: str, resume: bool, restart: int
+) -> None:
+    """Whether what is in the directory allows this task to begin: as
+    `prepare_run_dir`, and OSError."""
     summary = run_dir / "summary.json"
     if summary.exists():
         if job == "learner" and resume and not restart:
             set_aside(summary)
         elif job == "actor" and not resume:
             raise RunEnding(f"the run in {run_dir} has already ended")
-        elif not resume:
+        elif not resume and not (job == "learner" and restart):  # it died behind it
             raise ConfigError(
                 f"--run_dir: {run_dir} holds a run that has ended; --resume goes on "
                 "with it"
@@ -91,18 +120,25 @@ def prepare_run_dir(
             )
     elif job == "learner" and resume:
         raise ConfigError(f"--resume: there is no run in {run_dir}")
-    for name in ("metrics", "logs"):
-        try:
-            (run_dir / name).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            what = f"--run_dir: cannot write to {run_dir}: {error}"
-            raise ConfigError(what) from error
 
 
 def set_aside(summary: pathlib.Path) -> None:
     """Keeps the summary of a run that is resumed under the next free number."""
     names = (summary.with_name(f"summary.{n}.json") for n in itertools.count(1))
     summary.rename(next(name for name in names if not name.exists()))
+
+
+def keep_config(path: pathlib.Path, text: str, restart: int) -> None:
+    """Writes what the run is configured by, whole or not at all. Raises ConfigError.
+
+    In the place of a learner that has written it, there is nothing to do, which is as
+    well if the disk has become full since.
+    """
+    from distrl.checkpoints.directories import replace_file
+
+    with needed(path):
+        if not (restart and path.exists()):
+            replace_file(path, text.encode())
 
 
 def run_task(signals: Signals) -> None:
@@ -125,9 +161,11 @@ def run_task(signals: Signals) -> None:
         signals,
         FLAGS.restart,
         FLAGS.resume,
+        FLAGS.incarnation,
     )
     if FLAGS.job_name == "learner" and FLAGS.task_index == 0:
-        (run_dir / "config.gin").write_text(configurables.operative_text())
+        text = configurables.operative_text()
+        keep_config(run_dir / "config.gin", text, FLAGS.restart)
     try:
         experiment.agent.run(task)
     except (RunEnding, RunFailed):
@@ -149,6 +187,12 @@ def end_with_stdin() -> None:
     threading.Thread(target=watch, name="watch stdin", daemon=True).start()
 
 
+def complain(text: str) -> None:
+    """Writes to standard error, if it can be: its disk, too, may be full."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(text)
+
+
 def exit_code(signals: Signals) -> int:
     """Runs the task and says how it went, in the log and as an exit code."""
     name = f"{FLAGS.job_name}/{FLAGS.task_index}"
@@ -163,13 +207,13 @@ def exit_code(signals: Signals) -> int:
         return FAILED_ELSEWHERE
     except ConfigError as error:
         first_line = str(error).splitlines()[0]  # gin adds lines about its callers
-        print(f"{name}: {first_line}", file=sys.stderr)
+        complain(f"{name}: {first_line}\n")
         return BAD_INPUT
     except DistrlError as error:
         logging.error("%s: %s", name, error)
         return DIVERGED if isinstance(error, Diverged) else FAILED
     except BaseException:
-        traceback.print_exc()
+        complain(traceback.format_exc())
         logging.error("%s: ended by the error above", name)
         return FAILED
 
@@ -183,14 +227,15 @@ def main(argv: list[str]) -> None:
         format=f"%(asctime)s {name} %(levelname).1s %(message)s",
     )
     if len(argv) > 1:
-        print(f"{name}: unexpected arguments {argv[1:]}", file=sys.stderr)
+        complain(f"{name}: unexpected arguments {argv[1:]}\n")
         os._exit(BAD_INPUT)
     if FLAGS.watch_stdin:
         end_with_stdin()
     code = exit_code(signals)
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
     os._exit(code)  # a session to a peer that is gone would hold up a normal exit
 
 

@@ -139,8 +139,12 @@ def end_in_order(
 def end_after_failure(run_dir: Path, outcome: Outcome) -> int:
     """Adds the exit codes to a summary that is there, and tells what went wrong."""
     path, logs = run_dir / "summary.json", run_dir / "logs"
-    if path.exists():
+    try:
         complete_summary(path, outcome.exits, {"final_evaluation": None})
+    except FileNotFoundError:
+        pass  # the run had not come that far
+    except (OSError, ValueError) as error:
+        say(f"the summary is not complete: {error}")
     if outcome.at_once:
         say("ended at once, not in order")
     elif outcome.cause is None:

@@ -65,7 +65,7 @@ class _Started:
 
     task: Task
     process: subprocess.Popen
-    time_ns: int  # unix, right before its start
+    incarnation: int  # its place among the starts, about the unix time in ns
     killed: bool = False
 
 
@@ -87,6 +87,7 @@ class Processes:
         self._logs = logs
         self._events = events
         self._started: list[_Started] = []
+        self._incarnation = 0  # of the newest
         self._waiters: list[threading.Thread] = []
 
     def __enter__(self) -> Processes:
@@ -119,11 +120,11 @@ class Processes:
         for started in self._of(job, index):
             started.process.send_signal(number)
 
-    def kill_if_older(self, job: str, index: int, time_ns: int) -> bool:
-        """Kills a task and its children, once, if it was started before that unix time;
-        whether it did."""
+    def kill_if_older(self, job: str, index: int, incarnation: int) -> bool:
+        """Kills a task and its children, once, if it is this incarnation or an older
+        one; whether it did."""
         for started in self._of(job, index):
-            if started.time_ns < time_ns and not started.killed:
+            if started.incarnation <= incarnation and not started.killed:
                 started.killed = True
                 self._kill(started)
                 return True
@@ -157,17 +158,18 @@ class Processes:
         return [s for s in self._started if (s.task.job, s.task.index) == (job, index)]
 
     def _start(self, task: Task) -> None:
-        time_ns = time.time_ns()
+        # Also where the clock has gone back since the last start.
+        self._incarnation = max(time.time_ns(), self._incarnation + 1)
         with (self._logs / task.log_name).open("ab") as log:
             process = subprocess.Popen(
-                task.command,
+                [*task.command, f"--incarnation={self._incarnation}"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **task.environment},
                 start_new_session=True,
             )
-        self._started.append(_Started(task, process, time_ns))
+        self._started.append(_Started(task, process, self._incarnation))
         waiter = threading.Thread(
             target=self._wait, args=(task, process), name=f"wait for {task.name}"
         )

@@ -134,7 +134,7 @@ class Watch:
 
     def _end_lost(self, name: str, incarnation: int) -> None:
         """Kills a task that ps 0 has given up: it is stopped, or leaves anyway. Its
-        incarnation, a unix time in ns, tells it from one that was started since."""
+        incarnation tells it from one that was started since."""
         for task in self._alive:
             place = (task.job, task.index)
             if f"{task.job}/{task.index}" == name and self._restarts.survives(task):

@@ -79,7 +79,7 @@ class LearnerCheckpoints:
 
     def words(self, restored: Restored | None) -> dict[str, Any]:
         """What the learner says to ps 0 from its first beat on. Mints the id of a new
-        run. Raises OSError."""
+        run. Raises ConfigError when it cannot be kept."""
         words: dict[str, Any] = {"run_id": self._run_id()}
         if restored is None:
             return words
@@ -93,10 +93,13 @@ class LearnerCheckpoints:
         return words
 
     def _run_id(self) -> str:
-        if self._lived_before and self._run_id_file.exists():
-            return self._run_id_file.read_text().strip()
-        run_id = secrets.token_hex(7)
-        self._run_id_file.write_text(run_id + "\n")
+        try:
+            if self._lived_before and self._run_id_file.exists():
+                return self._run_id_file.read_text().strip()
+            run_id = secrets.token_hex(7)
+            self._run_id_file.write_text(run_id + "\n")
+        except OSError as error:
+            raise ConfigError(f"--run_dir: {self._run_id_file}: {error}") from error
         return run_id
 
     # While it lives.
@@ -112,6 +115,8 @@ class LearnerCheckpoints:
         the id that they know by themselves. Raises OSError."""
         known = self._task.view.checkpoint
         kept = self._manifest.protected()  # sets a damaged manifest aside
+        self._reported = {}  # what the disk has refused, it may take now
+        self.look()
         with_memories = last or self._memories_are_ready()
         if with_memories:
             self._id = (known if last else max(self._id, known)) + 1

@@ -24,7 +24,7 @@ from distrl.checkpoints.parameters import (
 )
 from distrl.cluster.messages import Producer
 from distrl.cluster.parameter_threads import ParameterPublisher
-from distrl.core.errors import PeerUnreachable
+from distrl.core.errors import ConfigError, PeerUnreachable
 from distrl.core.specs import EnvironmentSpec, Nest
 from distrl.core.threads import Deadline
 from distrl.lifecycle.ledger import write_ledger
@@ -81,7 +81,7 @@ class LearnerLoop(abc.ABC):
         self._best_return = -np.inf
         self._servers: list[Producer] = []  # the ps that have what was published
         self._view: View | None = None  # the one in which they were seen
-        self._started = time.time()
+        self._started = time.monotonic()
         self._closing = contextlib.ExitStack()  # of the publication
 
     @property
@@ -252,8 +252,8 @@ class LearnerLoop(abc.ABC):
         )
         self.save(last=True)
         self._export()
-        write_ledger(task.run_dir / "summary.json", task.view, self._started)
         log.info("ledger: %s", json.dumps(task.view.totals))
+        write_ledger(task.run_dir / "summary.json", task.view, self._started)
 
     def _export(self) -> None:
         parameters = self.session.named(self.session.parameters())
@@ -261,5 +261,5 @@ class LearnerLoop(abc.ABC):
             export_saved_model(
                 self._model, self._spec, parameters, self.task.run_dir / "export"
             )
-        except OSError as error:
+        except (OSError, ConfigError) as error:
             log.error("no export: %s", error)

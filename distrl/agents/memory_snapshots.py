@@ -56,6 +56,8 @@ class MemorySnapshots:
             found = load_newest(self._store, self._memory.restore)
         elif restored:
             found = load_number(self._store, restored, self._memory.restore)
+            if found is not None:  # what came later is void, for who restarts, too
+                self._store.drop_above(restored)
         else:
             return
         if found is None:

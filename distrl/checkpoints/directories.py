@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Within it every OSError names a path: this one, where the disk was full while a
+    file was written, for then the error itself names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def publish_directory(path: Path, write: Callable[[Path], None]) -> None:
@@ -13,19 +26,22 @@ def publish_directory(path: Path, write: Callable[[Path], None]) -> None:
 
     A process killed on the way leaves `path` as it was, and leftovers that the next
     call, or `remove_leftovers`, removes. What stood at `path` is replaced; between two
-    renames there is then a moment without it. One writer at a time.
+    renames there is then a moment without it. One writer at a time. An OSError names a
+    path.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir()
     try:
-        write(new)
-        _sync_tree(new)
-        _put_in_place(new, path)
+        with naming(path):
+            write(new)
+            _sync_tree(new)
+            _put_in_place(new, path)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-    sync_path(path.parent)
+    with naming(path):
+        sync_path(path.parent)
 
 
 def _put_in_place(new: Path, path: Path) -> None:
@@ -56,17 +72,24 @@ def remove_directory(path: Path) -> None:
 def replace_file(path: Path, data: bytes) -> None:
     """Makes `data` what the file `path` holds, in one rename.
 
-    Until then, and when OSError is raised, it is as it was.
+    Until then, and when OSError is raised, which names a path, it is as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(f".{path.name}.new")
-    try:
-        new.write_bytes(data)
-        sync_path(new)
-        os.replace(new, path)
-    finally:
-        new.unlink(missing_ok=True)
-    sync_path(path.parent)
+    with naming(path):
+        try:
+            new.write_bytes(data)
+            sync_path(new)
+            os.replace(new, path)
+        finally:
+            _remove_file(new)
+        sync_path(path.parent)
+
+
+def _remove_file(path: Path) -> None:
+    """A disk that refuses that has refused something before, which is raised."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def remove_leftovers(parent: Path) -> None:
@@ -78,10 +101,11 @@ def remove_leftovers(parent: Path) -> None:
 def point_link(link: Path, target: Path) -> None:
     """Makes `link` a symbolic link to its neighbour `target`, in one rename."""
     new = link.with_name(f".{link.name}.new")
-    new.unlink(missing_ok=True)
-    new.symlink_to(target.name)
-    os.replace(new, link)
-    sync_path(link.parent)
+    with naming(link):
+        new.unlink(missing_ok=True)
+        new.symlink_to(target.name)
+        os.replace(new, link)
+        sync_path(link.parent)
 
 
 def _sync_tree(root: Path) -> None:

@@ -55,7 +55,7 @@ def export_saved_model(
 
     `parameters` may hold more than the policy needs. Raises ConfigError when the
     directory has other content or the model cannot choose such actions, ValueError for
-    parameters that are missing or do not fit.
+    parameters that are missing or do not fit, OSError when the disk refuses it.
     """
     directory = Path(directory)
     _check_free(directory)
@@ -130,15 +130,18 @@ def _write(
     )
     # The builder insists on making the directory itself.
     path.rmdir()
-    builder = tf.saved_model.Builder(str(path))
-    builder.add_meta_graph_and_variables(
-        session,
-        [tf.saved_model.tag_constants.SERVING],
-        {tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature},
-        clear_devices=True,
-        strip_default_attrs=True,
-    )
-    builder.save()
+    try:
+        builder = tf.saved_model.Builder(str(path))
+        builder.add_meta_graph_and_variables(
+            session,
+            [tf.saved_model.tag_constants.SERVING],
+            {tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY: signature},
+            clear_devices=True,
+            strip_default_attrs=True,
+        )
+        builder.save()
+    except tf.errors.OpError as error:  # TensorFlow has its own names for those
+        raise OSError(f"{path}: {error.message}") from error
     (path / MARKER).write_text(json.dumps(described, indent=1))
 
 

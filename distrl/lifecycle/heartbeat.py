@@ -34,6 +34,7 @@ VIEW_NAME = "run_view"
 DUMP_NAME = "run_dump"
 _DUMP_SECS = 1.0  # between two looks at what ps 0 knows, by who keeps it
 _RETRY_SECS = 0.1  # between attempts to reach ps 0
+_ATTEMPT_SECS = 5.0  # how long one may take
 _NO_WORDS: Mapping[str, Any] = MappingProxyType({})
 BEATS_RUN = "run"  # beats are older than the run id that learner 0 brings
 
@@ -118,7 +119,8 @@ class Heartbeat:
         self._read = read
         self._beat = Beat(producer.job, producer.task, producer.incarnation, 0, **words)
         self._changed = threading.Condition()
-        self._wanted, self._said = 1, 0  # numbers of beats: to send at once, and sent
+        # Numbers of beats: to send at once, put or on the way, and put.
+        self._wanted, self._tried, self._said = 1, 0, 0
         self._last_words = Deadline(float("inf"))
         self.progress = 0
         self.view = NOTHING_YET
@@ -134,6 +136,10 @@ class Heartbeat:
             self._wanted = self._beat.number + 1
             self._changed.notify_all()
             return self._wanted
+
+    def has_tried(self, number: int) -> bool:
+        """Whether the beat of this number may have arrived."""
+        return self._tried >= number
 
     def knows(self, number: int) -> bool:
         """Whether the view contains what was said in the beat of this number."""
@@ -178,7 +184,7 @@ class Heartbeat:
         with self._changed:
             self._last_words = Deadline(timeout)
             self._changed.notify_all()
-        self._thread.join(timeout + 1.0)
+        self._thread.join(timeout + _ATTEMPT_SECS + 1.0)
 
     # The thread.
 
@@ -189,7 +195,9 @@ class Heartbeat:
             while not (stopping.is_set() and self._said >= self._wanted):
                 try:
                     if link is None:  # it may be one that does not know this task
-                        link = _Link(self._address, min(5.0, silence.remaining))
+                        link = _Link(
+                            self._address, min(_ATTEMPT_SECS, silence.remaining)
+                        )
                         self._listed = False
                     self._exchange(link)
                     silence = Deadline(self._patience)
@@ -234,7 +242,8 @@ class Heartbeat:
                 beat = dataclasses.replace(beat, recall=None)
         header = self._producer.header(DATA, number, rows=1, total_rows=number)
         components = BEATS.pack(header, encode(beat))
-        timeout = min(5.0, self._timeouts.heartbeat_secs / 2)
+        timeout = min(_ATTEMPT_SECS, self._timeouts.heartbeat_secs / 2)
+        self._tried = number
         link.put(components, timeout)
         self._said = number
         view = link.read(timeout)

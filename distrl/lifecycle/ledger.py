@@ -78,8 +78,12 @@ def _ratio(totals: dict[str, float]) -> float | None:
 
 
 def write_ledger(path: pathlib.Path, view: View, started: float) -> None:
-    """Writes `ledger` as JSON, whole or not at all. `started` is the unix time."""
-    text = json.dumps(ledger(view, time.time() - started), indent=2)
+    """Writes `ledger` as JSON, whole or not at all. `started` is when, by
+    `time.monotonic()`. Raises OSError, which names the path."""
+    text = json.dumps(ledger(view, time.monotonic() - started), indent=2)
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(text + "\n")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(text + "\n")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error

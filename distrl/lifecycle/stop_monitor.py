@@ -28,6 +28,7 @@ from distrl.lifecycle.run_state import DONE, STARTING, Beat, RunState
 from distrl.lifecycle.signals import Signals
 
 _TICK_SECS = 0.1
+_LINGER_SECS = 0.5  # in which the answer to the last beat gets to its task
 
 
 class StopMonitor:
@@ -63,6 +64,8 @@ class StopMonitor:
         """Whether every other task has left. Raises what ended the thread."""
         left = self.may_leave.wait(timeout)
         self._thread.check()
+        if left and self._state.may_leave:
+            time.sleep(_LINGER_SECS)
         return left
 
     def stop(self, timeout: float) -> None:

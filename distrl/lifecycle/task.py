@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import pathlib
 import threading
 import time
@@ -16,7 +18,13 @@ from distrl.cluster.proxy_sender import ProxySender, SenderSettings
 from distrl.cluster.row_trace import RowTrace
 from distrl.cluster.spec import SERVING_JOBS, ClusterSpec
 from distrl.core.counters import Counters
-from distrl.core.errors import ChannelClosed, PeerUnreachable, RunEnding, RunFailed
+from distrl.core.errors import (
+    ChannelClosed,
+    ConfigError,
+    PeerUnreachable,
+    RunEnding,
+    RunFailed,
+)
 from distrl.core.specs import Nest
 from distrl.core.threads import Deadline
 from distrl.lifecycle import run_state
@@ -28,6 +36,8 @@ from distrl.lifecycle.signals import Signals
 from distrl.lifecycle.view import View
 from distrl.metrics.json_lines import JsonLinesWriter
 from distrl.metrics.timers import WaitTimer, process_cpu_seconds
+
+log = logging.getLogger(__name__)
 
 
 class Task:
@@ -48,16 +58,19 @@ class Task:
         signals: Signals,
         restart: int = 0,
         resume: bool = False,
+        incarnation: int = 0,
     ):
         """`restart` counts the starts before this one: it has other random streams.
-        `resume` goes on from what an earlier run has left in `run_dir`. Raises
-        ConfigError for a task that the cluster does not have."""
+        `resume` goes on from what an earlier run has left in `run_dir`. `incarnation`
+        is larger than those of the starts before; 0: the time in ns, which is that as
+        long as the clock does not go back. Raises ConfigError for a task that the
+        cluster does not have, and for a trace of rows that cannot be written."""
         cluster.check_task(job, index)
         self.job, self.index, self.cluster = job, index, cluster
         self.run, self.run_dir, self.config = run, run_dir, dict(config)
         self.signals, self.restart, self.resume = signals, restart, resume
         self.timeouts = run.timeouts
-        self.producer = Producer(job, index, time.time_ns())
+        self.producer = Producer(job, index, incarnation or time.time_ns())
         self.counters = Counters()
         self.gauges: dict[str, Any] = {}
         self.timer = WaitTimer()
@@ -73,7 +86,10 @@ class Task:
         self._trace: RowTrace | None = None
         if run.trace_rows:
             name = f"{job}-{index}-{self.producer.incarnation}.txt"
-            self._trace = RowTrace(run_dir / "rows" / name)
+            try:
+                self._trace = RowTrace(run_dir / "rows" / name)
+            except OSError as error:
+                raise ConfigError(f"Run.trace_rows: {error}") from error
         self._lines: JsonLinesWriter | None = None
 
     def __str__(self) -> str:
@@ -334,9 +350,16 @@ class Task:
             sender.join(0.1)
 
     def leave(self) -> None:
-        """Tells ps 0 that this task is done, with its final totals."""
-        self.heartbeat.say(state=run_state.DONE)
-        self.heartbeat.stop(self.patience_secs)
+        """Tells ps 0 that this task is done, with its final totals. Raises
+        PeerUnreachable when it could not even try to."""
+        number = self.heartbeat.say(state=run_state.DONE)
+        try:
+            self.heartbeat.stop(min(self.patience_secs, self.timeouts.shutdown_secs))
+        except PeerUnreachable as error:  # ps 0 may have heard it, and left
+            if not self.heartbeat.has_tried(number):
+                raise
+            log.warning("nobody has confirmed the last beat: %s", error)
+        self._close_lines()
 
     def fail(self, message: str, fatal: bool = False) -> None:
         """Tells ps 0, if it can still hear, that this task has failed; `fatal`: that
@@ -346,7 +369,10 @@ class Task:
     def _say_last(self, **words: Any) -> None:
         if self._heartbeat is not None:
             self._heartbeat.say(**words)
-            try:
+            with contextlib.suppress(Exception):  # the cause is what counts
                 self._heartbeat.stop(2.0)
-            except Exception:  # noqa: BLE001  the cause is what counts
-                return
+        self._close_lines()
+
+    def _close_lines(self) -> None:
+        if self._lines is not None:
+            self._lines.close()

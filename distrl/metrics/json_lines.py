@@ -3,56 +3,35 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
+from distrl.metrics.appended_file import AppendedFile
+
 
 class JsonLinesWriter:
-    """Appends a dict a line to a file; each line is in the file when `write` returns.
+    """Appends a dict a line to a file; each line is in the file when `write` returns,
+    unless the disk is slow.
 
     NumPy values are written as numbers and lists; NaN and infinities, which JSON lacks,
-    as null. A disk that fails must not end a run: the first OSError is logged, all are
-    swallowed.
+    as null. A disk that fails must neither end nor hold up a run: see `AppendedFile`.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
-        self._path = path
-        self._failed = False
-        self._file: TextIO | None = None
-        try:
-            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
-        except OSError as error:
-            self._log_once(error)
+        self._file = AppendedFile(path)
 
     def write(self, values: Mapping[str, Any]) -> None:
         """Raises TypeError for a value that JSON cannot carry."""
         line = json.dumps(_plain(values), allow_nan=False)
-        if self._file is None:
-            return
-        try:
-            self._file.write(line + "\n")
-            self._file.flush()
-        except OSError as error:
-            self._log_once(error)
+        self._file.append(line.encode() + b"\n")
 
     def close(self) -> None:
-        """May be called again."""
-        file, self._file = self._file, None
-        if file is not None:
-            try:
-                file.close()
-            except OSError as error:
-                self._log_once(error)
-
-    def _log_once(self, error: OSError) -> None:
-        if not self._failed:
-            logging.error("metrics are lost, cannot write %s: %s", self._path, error)
-        self._failed = True
+        """May be called again; `write` does nothing then."""
+        self._file.close()
 
 
 def _plain(value: Any) -> Any:

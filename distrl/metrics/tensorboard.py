@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import math
 import os
+import socket
+import time
 from collections.abc import Mapping
+
+from distrl.metrics.appended_file import AppendedFile
+from distrl.metrics.event_records import framed
 
 
 class TensorBoardWriter:
     """Writes scalars to an event file in `directory`, which it makes.
 
-    TensorFlow is imported when a writer is made, not with this module.
+    A disk that fails must neither end nor hold up a run: see `AppendedFile`, in place
+    of `tf.summary.FileWriter`, which raises the disk's errors in whoever writes, for
+    good. TensorFlow is imported when a writer is made, not with this module.
     """
 
     def __init__(self, directory: str | os.PathLike[str]):
         import tensorflow.compat.v1 as tf
 
         self._tf = tf
-        with tf.Graph().as_default():  # the writer refuses to be made in eager mode
-            self._writer = tf.summary.FileWriter(os.fspath(directory), flush_secs=10)
+        now = time.time()
+        version = tf.Event(wall_time=now, file_version="brain.Event:2")
+        place = f"{int(now):010d}.{socket.gethostname()}.{os.getpid()}"
+        self._file = AppendedFile(
+            os.path.join(directory, f"events.out.tfevents.{place}"),
+            head=framed(version.SerializeToString()),
+            make_folder=True,
+        )
         self._closed = False
 
     def write(self, values: Mapping[str, float], step: int) -> None:
@@ -28,15 +41,14 @@ class TensorBoardWriter:
         """
         if self._closed:
             raise ValueError(f"write at step {step} to a writer that was closed")
-        summary = self._tf.Summary()
+        event = self._tf.Event(wall_time=time.time(), step=int(step))
         for name, value in values.items():
             if not math.isnan(value):
-                summary.value.add(tag=name, simple_value=float(value))
-        if summary.value:
-            self._writer.add_summary(summary, int(step))
+                event.summary.value.add(tag=name, simple_value=float(value))
+        if event.summary.value:
+            self._file.append(framed(event.SerializeToString()))
 
     def close(self) -> None:
-        """Flushes. May be called again."""
-        if not self._closed:
-            self._closed = True
-            self._writer.close()
+        """May be called again."""
+        self._closed = True
+        self._file.close()

@@ -11,7 +11,7 @@ from distrl.cluster.channel import Address
 from distrl.cluster.messages import DATA, Message, Producer
 from distrl.core.counters import Counters
 from distrl.core.specs import ArraySpec
-from distrl.lifecycle.settings import Timeouts
+from distrl.lifecycle.settings import Run, Timeouts
 from distrl.lifecycle.view import NOTHING_YET
 
 
@@ -73,6 +73,7 @@ class FakeTask:
         self.cluster = SimpleNamespace(num_actors=num_actors, memory=memories)
         self.timeouts = Timeouts(**timeouts)
         self.restart, self.resume = 0, False
+        self.run = Run()
         self.patience_secs = self.timeouts.heartbeat_secs
         self.counters, self.gauges, self.view = Counters(), {}, NOTHING_YET
         self.timer = SimpleNamespace(measure=lambda state: nullcontext())

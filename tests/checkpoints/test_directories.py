@@ -1,8 +1,13 @@
 """Directories that appear whole or not at all."""
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
 from distrl.checkpoints.directories import (
+    naming,
     point_link,
     publish_directory,
     remove_directory,
@@ -84,3 +89,40 @@ def test_a_directory_goes_in_one_rename(tmp_path, monkeypatch):
     monkeypatch.undo()
     remove_leftovers(tmp_path)
     assert names(tmp_path) == []
+
+
+def full(*arguments):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # as by write: no name
+
+
+@pytest.mark.parametrize("lowest", ["write_bytes", "fsync", "replace"])
+def test_a_full_disk_is_named_and_a_file_stays_as_it_was(tmp_path, monkeypatch, lowest):
+    path = tmp_path / "file"
+    replace_file(path, b"one")
+    with monkeypatch.context() as patches:
+        patches.setattr(Path if lowest == "write_bytes" else os, lowest, full)
+        with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+            replace_file(path, b"two")
+    assert path.read_bytes() == b"one" and names(tmp_path) == ["file"]
+    replace_file(path, b"three")
+    assert path.read_bytes() == b"three"
+
+
+@pytest.mark.parametrize("lowest", ["write_text", "fsync", "rename"])
+def test_a_full_disk_is_named_and_a_directory_stays(tmp_path, monkeypatch, lowest):
+    path = tmp_path / "target"
+    publish_directory(path, write("one"))
+    with monkeypatch.context() as patches:
+        patches.setattr(Path if lowest == "write_text" else os, lowest, full)
+        with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+            publish_directory(path, write("two"))
+    assert (path / "file").read_text() == "one" and names(tmp_path) == ["target"]
+    publish_directory(path, write("three"))
+    assert (path / "file").read_text() == "three"
+
+
+def test_errors_that_have_a_name_or_a_text_of_their_own_keep_it(tmp_path):
+    for error in (FileNotFoundError(2, "no", "other"), OSError("text")):
+        with pytest.raises(OSError) as caught, naming(tmp_path):
+            raise error
+        assert caught.value is error and str(tmp_path) not in str(error)

@@ -1,6 +1,7 @@
 """Exports: what another program sees of them, what they replace."""
 
 import json
+import resource
 import subprocess
 import sys
 
@@ -163,3 +164,18 @@ def test_parameters_that_are_missing_are_named_and_nothing_is_written(tmp_path):
     with pytest.raises(ValueError, match="online/torso/hidden_1/bias"):
         export_saved_model(DQNModel(), VECTOR, named, tmp_path / "export")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_refuses_is_an_os_error_and_keeps_the_old_export(tmp_path):
+    export_saved_model(DQNModel(), VECTOR, parameters(VECTOR), tmp_path / "export")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # TensorFlow writes by itself
+    try:
+        with pytest.raises(OSError, match="export"):
+            export_saved_model(
+                DQNModel(), VECTOR, parameters(VECTOR), tmp_path / "export"
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]
+    assert (tmp_path / "export" / "saved_model.pb").exists()

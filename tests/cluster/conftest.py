@@ -97,12 +97,18 @@ class Bench:
             self.news.clear()
 
     def books(self) -> dict[str, float]:
-        """Rows sent, received, lost and seen twice."""
+        """Rows sent, received, lost and seen twice. What was given up without knowing
+        is lost unless a receiver has seen it."""
         names = ("sent", "received", "lost", "duplicates")
         counters = (self.sent, self.received)
-        return {
+        books = {
             name: sum(c.get(f"{name}/{self.name}") for c in counters) for name in names
         }
+        tried = [rows for s in self._senders for rows in s.rows_tried().values()]
+        seen = [rows for r in self._receivers for rows in r.rows_seen().values()]
+        missing = sum(rows for rows, _ in tried) - sum(seen)
+        books["lost"] += min(sum(unsure for _, unsure in tried), max(0, missing))
+        return books
 
     def close(self) -> None:
         for sender in self._senders:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import queue
+import signal
+
 import pytest
 
 from distrl.lifecycle.failure_policy import FAIL, IGNORE, RESTART, FailurePolicies
-from launch import processes
+from launch import local, processes
 from launch.description import Task
 from launch.processes import TaskExit
 from launch.restarts import BAD_INPUT, DIVERGED, ENDED_BY_OTHERS, Restarts
@@ -119,6 +123,40 @@ def test_who_comes_when_ps_0_has_left_is_ended(launch):
     plan = {"actor 1": ["exit 1", "linger"], **SHORT}
     assert run(launch, plan) == 0
     assert task_entry(launch) == {"exit_code": 0, "restarts": 1}
+
+
+@pytest.mark.timeout(60)
+def test_ps_0_is_started_again_while_there_is_a_learner_to_fill_it(launch, capsys):
+    assert run(launch, {"ps 0": ["killed"], "short": True}) == 0
+    err = capsys.readouterr().err
+    assert "ps 0 failed with exit code -9 (SIGKILL); starting it again (1 of 5" in err
+    assert task_entry(launch, "ps", 0) == {"exit_code": 0, "restarts": 1}
+
+
+@pytest.mark.timeout(60)
+def test_no_other_ps_0_follows_once_the_learner_has_left(launch, capsys, monkeypatch):
+    """Nobody could fill it. An actor that stays has kept the first one there."""
+
+    class Events(queue.SimpleQueue):
+        """Kills ps 0 when the launcher hears of the learner's end."""
+
+        def get(self, *args, **options):
+            event = super().get(*args, **options)
+            if isinstance(event, TaskExit) and event.task.name == "learner 0":
+                assert event.exit_code == 0
+                pid = (launch.run_dir / "up" / "ps 0").read_text()
+                os.kill(int(pid), signal.SIGKILL)
+            return event
+
+    monkeypatch.setattr(local, "Events", Events)
+    limits = Limits(failure_grace_secs=0.3, kill_secs=0.1, tick_secs=0.05)
+    plan = {"actor 1": "deaf", "short": True}
+    assert launch.run(plan, "--no_final_evaluation", limits=limits) == 1
+    err = capsys.readouterr().err
+    assert "ps 0 failed with exit code -9 (SIGKILL); ending the run" in err
+    assert "starting it again" not in err
+    assert task_entry(launch, "ps", 0) == {"exit_code": -9, "restarts": 0}
+    assert task_entry(launch, "learner", 0) == {"exit_code": 0, "restarts": 0}
 
 
 @pytest.mark.timeout(60)

@@ -98,3 +98,30 @@ def test_status_is_read_while_it_is_written(tmp_path):
         file.write(": 3}\n")
     assert feed.newest() == {"n": 3}
     assert feed.newest() is None
+
+
+@pytest.mark.parametrize("line", [b"{broken", b"\xff", b"[1]", b"7", b""])
+def test_a_line_that_is_none_of_ours_is_passed_over(tmp_path, line):
+    path = tmp_path / "ps-0.jsonl"
+    feed = StatusFeed(path)
+    path.write_bytes(line + b"\n")
+    assert feed.newest() is None
+    with path.open("a") as file:
+        file.write('{"n": 1}\n')
+    assert feed.newest() == {"n": 1}
+
+
+def test_a_file_that_cannot_be_read_says_nothing_until_it_can(tmp_path):
+    path = tmp_path / "ps-0.jsonl"
+    path.mkdir()  # opening it is refused
+    feed = StatusFeed(path)
+    assert feed.newest() is None
+    path.rmdir()
+    path.write_text('{"n": 1, "text": "%s"}\n' % ("x" * 10_000))
+    assert StatusFeed(path / "deeper").newest() is None
+    path.write_text('{"n": 2}\n')
+    feed = StatusFeed(path)
+    path.write_text("")  # somebody makes room
+    assert feed.newest() is None
+    path.write_text('{"n": 3}\n')
+    assert feed.newest() == {"n": 3}

@@ -1,4 +1,4 @@
-"""How long a task waits before it is started again, under a clock that the test turns."""
+"""How long a task waits before its next start, under a clock that the test turns."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_start_up_is_told_apart_from_steady_cpu():
 
 def test_the_file_is_whole_or_not_there(tmp_path):
     path = tmp_path / "summary.json"
-    write_ledger(path, FakeView({"env_steps": 5.0}), time.time() - 2.0)
+    write_ledger(path, FakeView({"env_steps": 5.0}), time.monotonic() - 2.0)
     found = json.loads(path.read_text())
     assert found["env_steps"] == 5 and found["wall_secs"] >= 2.0
     assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]

@@ -38,3 +38,25 @@ def test_events_can_be_read_back(tmp_path):
         for value in event.summary.value
     ]
     assert found == [(7, "a", 1.5), (7, "b/c", 2.0), (8, "a", 2.5)]
+
+
+def test_a_disk_that_refuses_is_named_once_and_used_again_when_it_works(
+    tmp_path, caplog
+):
+    import tensorflow.compat.v1 as tf
+
+    from distrl.metrics.tensorboard import TensorBoardWriter
+
+    folder = tmp_path / "events"
+    folder.write_text("in the way")
+    writer = TensorBoardWriter(folder)
+    for step in range(3):
+        writer.write({"a": 1.0}, step)
+    (record,) = caplog.records
+    assert str(folder) in record.getMessage() and "exists" in record.getMessage()
+    folder.unlink()
+    writer.write({"a": 1.0}, step=3)
+    writer.close()
+    (path,) = folder.iterdir()
+    first, second = tf.train.summary_iterator(str(path))
+    assert first.file_version == "brain.Event:2" and second.step == 3

@@ -55,7 +55,7 @@ def test_task_that_raises_ends_the_run_with_its_traceback(place):
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("job", ["memory", "ps"])
 def test_killed_task_ends_the_run_in_bounded_time(place, job):
-    launcher = place.launch("--num_actors=1")
+    launcher = place.launch("--num_actors=1", f"--on_failure={job}=fail")
     place.wait_until(lambda: place.status().get("learner_steps", 0) > 0, "training")
     os.kill(pid_of(place, job), signal.SIGKILL)
     assert launcher.wait(40) == 1
@@ -66,8 +66,8 @@ def test_killed_task_ends_the_run_in_bounded_time(place, job):
 
 @pytest.mark.timeout(150)
 def test_stopped_task_by_hand_is_lost_and_named(place):
-    strict = "FailurePolicies.actor = 'fail'"
-    bindings = (*SMALL, "Timeouts.heartbeat_secs = 5.0", strict)
+    strict = [f"FailurePolicies.{job} = 'fail'" for job in ("actor", "ps")]
+    bindings = (*SMALL, "Timeouts.heartbeat_secs = 5.0", *strict)
     run = ByHand(place, num_actors=1, bindings=bindings)
     jobs = ("ps", "memory", "learner", "actor")
     started = {job: run.start(job) for job in jobs}
