@@ -47,6 +47,7 @@ class Task:
     argv: tuple[str, ...]
     environment: dict[str, str]
     restart: int = 0
+    numbered: bool = False  # each start gets its --incarnation
 
     def again(self) -> Task:
         """Its next start."""
@@ -98,6 +99,7 @@ def cluster_tasks(
             index,
             (*program, f"--job_name={job}", f"--task_index={index}", *shared),
             task_environment(sees_gpus=job == "learner"),
+            numbered=True,
         )
         for job, count in {**counts, "actor": run.num_actors}.items()
         for index in range(count)

@@ -162,7 +162,10 @@ class Processes:
         self._incarnation = max(time.time_ns(), self._incarnation + 1)
         with (self._logs / task.log_name).open("ab") as log:
             process = subprocess.Popen(
-                [*task.command, f"--incarnation={self._incarnation}"],
+                [
+                    *task.command,
+                    *[f"--incarnation={self._incarnation}"] * task.numbered,
+                ],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

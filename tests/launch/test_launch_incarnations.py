@@ -16,7 +16,7 @@ def test_a_clock_that_goes_back_does_not_make_a_newer_process_older(
     tmp_path, monkeypatch
 ):
     nap = (sys.executable, "-c", "import time; time.sleep(60)")
-    task, events = Task("actor", 0, nap, {}), Events()
+    task, events = Task("actor", 0, nap, {}, numbered=True), Events()
     with Processes([task], tmp_path, events) as processes:
         processes.start()
         (first,) = processes._started
