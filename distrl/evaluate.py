@@ -74,7 +74,7 @@ def evaluate(
         "min_return": min(returns),
         "max_return": max(returns),
         "seed": seed,
-        "counters": counters,
+        "counters": {k: n for k, n in counters.items() if k != "run"},  # the state
     }
 
 
