@@ -25,7 +25,7 @@ RESTARTS = {"actor": 20, **dict.fromkeys(JOBS[1:], 5)}
 NUM_ACTORS = 2
 #: Seconds, since a learning run is running, within which its fault falls: it must not
 #: have reached its goal by then.
-LEARNING_WINDOWS = {"apex": (2.0, 25.0), "ppo": (1.0, 5.0), "impala": (1.0, 10.0)}
+LEARNING_WINDOWS = {"apex": (2.0, 12.0), "ppo": (1.0, 5.0), "impala": (1.0, 10.0)}
 _LEARNING_SECS = 1500.0  # beyond which a learning run has failed
 _FAREWELL_SECS = 180.0  # beyond which another run has
 
