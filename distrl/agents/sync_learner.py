@@ -134,9 +134,18 @@ class SyncLearner(LearnerLoop):
         self.task.heartbeat.check()  # a learner that was replaced publishes nothing
         version, parameters = self._newest
         self._round += 1
-        plan = RoundPlan(self._round, version, shares, last)
         view = self.task.view
         memories = view.producers("memory")
+        owners = {share.memory for share in shares.values()}
+        self._hosts = {p.task: p for p in memories if p.task in owners}
+        plan = RoundPlan(
+            self._round,
+            version,
+            shares,
+            last,
+            {memory: host.incarnation for memory, host in self._hosts.items()},
+            self.task.producer.incarnation,
+        )
         names = self._names(view.producers("actor")), self._names(memories)
         try:
             part = self.store.write_others(version, parameters)
@@ -145,7 +154,6 @@ class SyncLearner(LearnerLoop):
             log.warning("round %d is not planned yet: %s", self._round, error)
             return False
         self._plan, self._boards = plan, set(view.producers("ps"))
-        self._hosts = {p.task: p for p in memories if p.task in plan.memories}
         return True
 
     def _names(self, members: Mapping[Producer, str]) -> list[str]:

@@ -38,9 +38,10 @@ class SyncMemory:
         self._task, self._rounds = task, rounds
         self._aggregate = AggregateMemory()
         self._late = self._quiet = Deadline(0.0)
-        self._version = -1
+        self._version = self._learner = -1
         self._early: list[Message] = []  # of a round whose plan is on its way
-        self._part: tuple[Part, int] | None = None  # with version; waits for room
+        # With its version and the learner's incarnation; waits for room.
+        self._part: tuple[Part, int, int] | None = None
         self.saw_last = False
         self._shares = task.receiver(shares_channel(record), capacity=8)
         self._parts = task.sender(
@@ -75,7 +76,7 @@ class SyncMemory:
         members = plan.of_memory(self._task.index)
         if members:
             stale = self._aggregate.begin(plan.round, members)
-            self._version = plan.version
+            self._version, self._learner = plan.version, plan.learner
             self._late = Deadline(self._rounds.share_timeout_secs)
             self._quiet = Deadline(_QUIET_SECS)
             self._count_stale(stale)
@@ -126,12 +127,12 @@ class SyncMemory:
 
     def _send_part(self) -> bool:
         if self._part is None and self._aggregate.whole:
-            self._part = self._aggregate.take(), self._version
+            self._part = self._aggregate.take(), self._version, self._learner
         if self._part is None:
             return False
-        part, version = self._part
+        part, version, learner = self._part
         record = self._parts.spec.empty() if part.record is None else part.record
-        sent = self._parts.put(record, part.rows, 0.0, version, part.round)
+        sent = self._parts.put(record, part.rows, 0.0, version, part.round, learner)
         if sent:
             self._task.counters.add("sampled", part.rows)
             self._part = None

@@ -6,13 +6,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
 from distrl.cluster.channel import Address, ChannelClient
 from distrl.cluster.messages import DATA, END, ChannelSpec, Producer
 from distrl.cluster.row_trace import REFUSED, SENT, RowTrace
+from distrl.cluster.sender_items import Item, SenderSettings, Tags, take_message
 from distrl.core import specs
 from distrl.core.counters import Counters
 from distrl.core.errors import ChannelClosed, PeerUnreachable
@@ -20,29 +20,8 @@ from distrl.core.nests import concatenate, flatten_as
 from distrl.core.specs import Nest
 from distrl.core.threads import StoppableThread
 
-
-class SenderSettings(NamedTuple):
-    """Limits of a ProxySender."""
-
-    capacity: int = 4  # items that wait locally before `put` waits
-    max_message_bytes: int = 1 << 20  # waiting items are joined up to this size
-    max_delay_secs: float = 0.0  # how long an item may wait for others to join it
-    put_timeout_secs: float = 2.0  # of one attempt; a full queue is tried again
-    open_timeout_secs: float = 10.0  # of one attempt to open the channel
-    max_backoff_secs: float = 2.0
-
-
 _DEFAULT = SenderSettings()
 _CLOSE_SECS = 3.0  # within which a sender without attempts of its own has ended
-
-
-class _Item(NamedTuple):
-    record: Nest
-    rows: int
-    num_bytes: int
-    version: int
-    round: int
-    arrived: float
 
 
 class ProxySender:
@@ -72,7 +51,7 @@ class ProxySender:
         self._run_id, self._producer = run_id, producer
         self._counters, self._notify = counters, notify
         self._changed = threading.Condition()
-        self._items: deque[_Item] = deque()
+        self._items: deque[Item] = deque()
         self._busy = False  # a message is on its way
         self._ending = False
         self._abandoned = threading.Event()
@@ -91,15 +70,19 @@ class ProxySender:
         timeout: float,
         version: int = -1,
         round: int = -1,
+        owner: int = 0,
     ) -> bool:
         """Hands over an item; False when there was no room within `timeout` s.
 
-        Arrays belong to the sender from here on. Raises ValueError when the record
-        does not fit the channel, and whatever ended the thread.
+        It is for no older incarnation of the channel's owner than `owner`: a dead one
+        may seem to be there still, and what is put to it is lost. Arrays belong to the
+        sender from here on. Raises ValueError when the record does not fit the channel,
+        and whatever ended the thread.
         """
         specs.validate(self.spec.record, record, 1, f"channel {self.spec.name}")
         num_bytes = sum(a.nbytes for a in flatten_as(self.spec.record, record))
-        item = _Item(record, rows, num_bytes, version, round, time.monotonic())
+        tags = Tags(version, round, owner)
+        item = Item(record, rows, num_bytes, tags, time.monotonic())
         with self._changed:
             self._changed.wait_for(self._has_room_or_died, timeout)
             self._thread.check()
@@ -195,10 +178,10 @@ class ProxySender:
             while (items := self._next_items()) is not None:
                 record = concatenate([item.record for item in items])
                 rows = sum(item.rows for item in items)
-                self._send(DATA, record, rows, items[0].version, items[0].round)
+                self._send(DATA, record, rows, items[0].tags)
                 self._busy = False
                 self._wake()
-            self._send(END, self.spec.empty(), 0, -1, -1)
+            self._send(END, self.spec.empty(), 0, Tags())
         finally:
             self._drop_client()
 
@@ -207,18 +190,14 @@ class ProxySender:
             self._changed.notify_all()
         self._notify()
 
-    def _next_items(self) -> list[_Item] | None:
+    def _next_items(self) -> list[Item] | None:
         """Items for one message, or None once there are no more to come."""
         with self._changed:
             self._changed.wait_for(lambda: self._items or self._ending)
             if not self._items:
                 return None
             self._wait_for_company(self._items[0].arrived)
-            items = [self._items.popleft()]
-            size = items[0].num_bytes
-            while self._items and self._joins(items[0], self._items[0], size):
-                items.append(self._items.popleft())
-                size += items[-1].num_bytes
+            items = take_message(self._items, self.settings.max_message_bytes)
             self._busy = True
             self._changed.notify_all()
         self._notify()
@@ -237,26 +216,23 @@ class ProxySender:
             or num_bytes >= self.settings.max_message_bytes
         )
 
-    def _joins(self, first: _Item, item: _Item, size: int) -> bool:
-        alike = (item.version, item.round) == (first.version, first.round)
-        return alike and size + item.num_bytes <= self.settings.max_message_bytes
-
-    def _send(
-        self, kind: int, record: Nest, rows: int, version: int, round: int
-    ) -> None:
+    def _send(self, kind: int, record: Nest, rows: int, tags: Tags) -> None:
         self._sequence += 1
         self._total_rows += rows
         header = self._producer.header(
-            kind, self._sequence, rows, self._total_rows, version, round
+            kind, self._sequence, rows, self._total_rows, tags.version, tags.round
         )
-        self._deliver(self.spec.pack(header, record), self._sequence, rows)
+        self._deliver(self.spec.pack(header, record), self._sequence, rows, tags.owner)
 
-    def _deliver(self, components: list[np.ndarray], sequence: int, rows: int) -> None:
-        """Repeats the message until it has arrived, or cannot any more."""
+    def _deliver(
+        self, components: list[np.ndarray], sequence: int, rows: int, oldest: int
+    ) -> None:
+        """Repeats the message until it has arrived, or cannot any more; it may go to
+        incarnation `oldest` of the owner, and to newer ones."""
         backoff, bound_to, owner = 0.1, None, ""
         while not self._abandoned.is_set():
             try:
-                client = self._open()
+                client = self._open(oldest)
                 if bound_to is None:
                     bound_to = client.readiness.incarnation
                     self._note(SENT, sequence, rows)
@@ -287,12 +263,17 @@ class ProxySender:
                 before = self._tried.get(owner, (0, 0))
                 self._tried[owner] = before[0] + rows, before[1] + unsure
 
-    def _open(self) -> ChannelClient:
+    def _open(self, oldest: int) -> ChannelClient:
+        """Raises PeerUnreachable while the owner is none or older than `oldest`."""
+        if self._client is not None and self._client.readiness.incarnation < oldest:
+            self._drop_client()
         if self._client is None:
             timeout = self.settings.open_timeout_secs
             self._client = ChannelClient(
                 self.spec, self.address, self._run_id, timeout, self._abandoned
             )
+        if self._client.readiness.incarnation < oldest:
+            raise PeerUnreachable(f"{self.address}: its successor is not there yet")
         return self._client
 
     def _drop_client(self) -> None:

@@ -18,12 +18,19 @@ class Share(NamedTuple):
 @dataclasses.dataclass(frozen=True)
 class RoundPlan:
     """Who collects what under which parameters. The plan is the truth: tokens only
-    say that there is a new one."""
+    say that there is a new one.
+
+    `hosts` are the incarnations of the memories (by index) that own shares, `learner`
+    is that of the learner: what belongs to the round must not go to an older one, to
+    which a connection may still seem to be open.
+    """
 
     round: int  # 0, 1, …; a round that is done again gets a new number
     version: int  # of the parameters that every member acts with
     shares: Mapping[int, Share]  # by actor index
     last: bool = False  # no more rounds: actors leave
+    hosts: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    learner: int = 0
 
     def of_memory(self, index: int) -> dict[int, int]:
         """Incarnations of the actors whose shares this memory owns."""
@@ -39,11 +46,12 @@ class RoundPlan:
         return {share.memory for share in self.shares.values()}
 
     def encode(self) -> bytes:
-        content = dataclasses.asdict(self) | {"shares": list(self.shares.items())}
-        return json.dumps(content).encode()
+        lists = {"shares": list(self.shares.items()), "hosts": list(self.hosts.items())}
+        return json.dumps(dataclasses.asdict(self) | lists).encode()
 
     @staticmethod
     def decode(data: bytes) -> RoundPlan:
         content = json.loads(data)
         shares = {int(a): Share(*map(int, s)) for a, s in content.pop("shares")}
-        return RoundPlan(**content, shares=shares)
+        hosts = {int(memory): int(host) for memory, host in content.pop("hosts")}
+        return RoundPlan(**content, shares=shares, hosts=hosts)

@@ -321,7 +321,7 @@ class Task:
         )
 
     def hand_over(self, to: ProxySender, record: Nest, rows: int, **tags: int) -> None:
-        """Gives a record to a sender (`tags`: version, round), waiting for room. What
+        """Gives a record to a sender (`tags` as in its `put`), waiting for room. What
         it cannot take, because the peer is gone or the run's end takes too long, is
         counted as lost."""
         limit: Deadline | None = None

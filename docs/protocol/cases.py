@@ -68,6 +68,8 @@ FAULTS = [
     Case("rounds", "ACTORS=1 FAULT_BARRIER_WAITS", fast=True),
     # Rounds are planned on a memory that is lost: each is void at once.
     Case("rounds", "ACTORS=1 FAULT_PLANS_ON_LOST"),
+    # A share is put into a connection to the dead memory, and lost with it.
+    Case("rounds", "ACTORS=1 ROUNDS=2 FAULT_STALE_CONNECTION", fast=True),
     # A learner that was declared lost still plans.
     Case("rounds", "ACTORS=1 CRASHES=0 PAUSES=1 FAULT_FENCED_PLANS"),
     # A memory takes the share of an older round.

@@ -47,6 +47,13 @@ byte collected[(ROUNDS + 2) * ACTORS];  /* incarnation that made the share */
 #else
 #define PEER_GONE(t) (state[t] == DONE || stopping && state[t] != JOINED)
 #endif
+/* An actor's connection may still be to an earlier life of the memory: a plan names the
+   incarnation that it is for, and the sender connects anew before it puts the share. */
+#ifdef FAULT_STALE_CONNECTION
+#define CONNECTED(m) (!to || to == up[m])
+#else
+#define CONNECTED(m) true
+#endif
 #define NO_LAST_PLAN (stopping && state[LEARNER] != JOINED)
 #define MAY_START (inc < LIVES && !stopping)
 #define DIES(t) atomic { !ALIVE(t) || FENCED(t) -> goto death }
@@ -83,6 +90,9 @@ inline stays_away(t) {
 
 proctype actor(byte a) {
     byte inc, seen, now;
+#ifdef FAULT_STALE_CONNECTION
+    byte to;  /* the memory's incarnation, 0: not connected */
+#endif
 
 birth:
     if
@@ -106,9 +116,16 @@ follow:
     }
     if  /* the share, to the memory that owns it */
     :: DIES(a)
-    :: atomic { ALIVE(a) && up[MEMORY(HOST(a))] && nfull(shares[HOST(a)]) ->
+    :: atomic { ALIVE(a) && up[MEMORY(HOST(a))] && CONNECTED(MEMORY(HOST(a))) &&
+                nfull(shares[HOST(a)]) ->
                 collected[seen * ACTORS + a] = inc;
-                shares[HOST(a)]!a, inc, seen, 0 }
+                shares[HOST(a)]!a, inc, seen, 0
+#ifdef FAULT_STALE_CONNECTION
+                ; to = up[MEMORY(HOST(a))] }
+    :: atomic { ALIVE(a) && up[MEMORY(HOST(a))] && !CONNECTED(MEMORY(HOST(a))) ->
+                to = 0  /* the share is lost with the connection */
+#endif
+              }
     :: atomic { ALIVE(a) && PEER_GONE(MEMORY(HOST(a))) -> skip }
     fi;
     goto follow;

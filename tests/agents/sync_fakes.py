@@ -58,7 +58,8 @@ class FakeSender:
     def __init__(self, spec):
         self.spec, self.room, self.sent = spec, True, []
 
-    def put(self, record, rows, timeout, version=-1, round=-1):
+    def put(self, record, rows, timeout, version=-1, round=-1, owner=0):
+        self.owner = owner
         if self.room:
             self.sent.append((round, version, rows, record))
         return self.room

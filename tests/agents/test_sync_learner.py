@@ -91,6 +91,15 @@ def test_a_round_is_planned_before_anybody_is_woken(make):
     assert rig.plan.shares == {0: Share(100, 0), 1: Share(101, 1)}
 
 
+def test_a_plan_names_the_incarnations_that_it_is_for(make):
+    """So that nothing of the round goes to a memory, or a learner, that is dead."""
+    rig = make()
+    rig.task.sees(**(ALL | {"memory_0": (150, "joined")}))
+    rig.step()
+    assert rig.plan.hosts == {0: 150, 1: 101}
+    assert rig.plan.learner == rig.task.producer.incarnation
+
+
 def test_a_learner_that_was_replaced_plans_nothing(make):
     rig = make()
 

@@ -1,5 +1,6 @@
 """The memory of a synchronous agent: whom it waits for, and what becomes of rows."""
 
+import dataclasses
 import time
 
 import numpy as np
@@ -82,6 +83,14 @@ def test_a_part_goes_on_once_it_is_whole(make):
     assert rig.parts.sent[0][3].value.tolist() == [0, 0, 1, 1, 1, 1]
     assert rig.count("inserted") == rig.count("sampled") == 6
     rig.check_books()
+
+
+def test_a_part_is_for_the_learner_that_has_planned_it(make):
+    rig = make()
+    rig.plans.append(dataclasses.replace(plan(3), learner=77))
+    rig.arrives(message(actor(0), 2, round=3), message(actor(1), 2, round=3))
+    rig.serve()
+    assert rig.parts.owner == 77
 
 
 def test_shares_may_come_before_the_plan(make):

@@ -137,6 +137,34 @@ def test_rows_that_may_be_lost_are_in_the_totals_of_later_messages(bench, monkey
     assert bench.books() == {"sent": 6, "received": 0, "lost": 3, "duplicates": 0}
 
 
+def test_what_is_for_a_successor_does_not_go_to_the_dead_owner(bench, monkeypatch):
+    """Though the connection to that one seems to be there still."""
+    old, new = (FakeClient(bench.spec()) for _ in range(2))
+    new.incarnation = 5
+    opened = iter([old, old, new])  # the second time the successor is not there yet
+    monkeypatch.setattr(proxy_sender, "ChannelClient", lambda *_: next(opened))
+    sender = bench.sender()
+    put(sender, 1, owner=1)
+    assert sender.flush(20)
+    put(sender, 2, owner=5)
+    put(sender, 3, owner=4)  # a newer one will do
+    assert sender.flush(20)
+    assert (old.values, new.values) == ([[1]], [[2], [3]])
+    assert sender.rows_tried() == {"memory/0/1": (1, 0), "memory/0/5": (2, 0)}
+
+
+def test_items_for_different_owners_are_not_joined(bench, monkeypatch):
+    client = faked(bench, monkeypatch)
+    sender = bench.sender(capacity=20, max_message_bytes=1 << 10)
+    put(sender, 0)
+    assert client.opening.wait(20)
+    for value, owner in ((1, 0), (2, 1), (3, 1)):
+        put(sender, value, owner=owner)
+    client.gate.set()
+    assert sender.flush(20)
+    assert client.values == [[0], [1], [2, 3]]
+
+
 def test_an_error_wakes_a_put_that_is_blocked(bench, monkeypatch):
     client = faked(bench, monkeypatch, RuntimeError("broken"))
     sender = bench.sender(capacity=1)

@@ -16,6 +16,7 @@ SHARES = {2: Share(NOW + 1, 0), 0: Share(NOW, 1), 11: Share(NOW + 3, 0)}
         RoundPlan(0, 0, {}),
         RoundPlan(7, 123456789012, SHARES),
         RoundPlan(8, 3, {}, last=True),
+        RoundPlan(9, 4, SHARES, hosts={0: NOW + 5, 1: NOW + 6}, learner=NOW + 7),
     ],
 )
 def test_decoded_as_encoded(written):
