@@ -44,6 +44,24 @@ class Collector(Protocol):
         """Frees what it holds."""
 
 
+class _Patience:
+    """With the end of the rounds, while the run stops."""
+
+    def __init__(self, task: Task):
+        self._task = task
+        self._limit: Deadline | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last round will not be announced any more: there is no learner to
+        do so, or it takes too long."""
+        task = self._task
+        if not task.should_stop:
+            return False
+        self._limit = self._limit or Deadline(task.timeouts.shutdown_secs)
+        return self._limit.passed or task.peer_is_gone(task.address("learner", 0))
+
+
 class SyncAgent(ActorLearnerAgent):
     """Rounds: every member collects its share under exactly the same parameters, the
     memory that owns it makes its part whole, the learner trains on exactly that."""
@@ -71,13 +89,11 @@ class SyncAgent(ActorLearnerAgent):
         self.check(spec, task)
         task.join(specs.describe(spec))
         memory = SyncMemory(task, self.record(spec), self.rounds)
-        limit: Deadline | None = None
-        while not memory.saw_last and not (limit and limit.passed):
+        patience = _Patience(task)
+        while not memory.saw_last and not patience.ended:
             task.heartbeat.progress += 1
             if not memory.serve():
                 task.wait_for_news(IDLE_SECS)
-            if task.should_stop and limit is None:
-                limit = Deadline(task.timeouts.shutdown_secs)
         memory.finish()
         leave(task)
 
@@ -116,11 +132,9 @@ class SyncAgent(ActorLearnerAgent):
         senders: list[ProxySender],
     ) -> None:
         """Does its share of every round, until the last one was announced."""
-        limit: Deadline | None = None
-        while not (limit and limit.passed) and not task.signals.received:
+        patience = _Patience(task)
+        while not patience.ended and not task.signals.received:
             task.heartbeat.progress += 1
-            if task.should_stop and limit is None:
-                limit = Deadline(task.timeouts.shutdown_secs)
             found = follower.take()
             if found is None:
                 if not collector.idle():

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from distrl.agents import sync_agent
 from distrl.agents.sync_agent import SyncAgent
 from distrl.cluster.messages import Producer
 from distrl.core.counters import Counters
@@ -48,3 +49,21 @@ def test_who_is_no_member_collects_nothing(shares):
     task = Task()
     do_share(task, RoundPlan(9, 4, shares, hosts=HOSTS))
     assert task.handed == [] and task.counters.get("env_steps") == 0
+
+
+def stopping(gone, shutdown_secs=60.0):
+    return SimpleNamespace(
+        should_stop=True,
+        timeouts=SimpleNamespace(shutdown_secs=shutdown_secs),
+        address=lambda job, index: f"{job}/{index}",
+        peer_is_gone=lambda address: address == "learner/0" and gone,
+    )
+
+
+def test_without_a_learner_nobody_waits_for_the_last_round():
+    assert sync_agent._Patience(stopping(gone=True)).ended
+    assert not sync_agent._Patience(stopping(gone=False)).ended
+    assert sync_agent._Patience(stopping(gone=False, shutdown_secs=0.0)).ended
+    task = stopping(gone=True)
+    task.should_stop = False
+    assert not sync_agent._Patience(task).ended
