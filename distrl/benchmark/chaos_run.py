@@ -220,7 +220,7 @@ def by_hand(arguments: Sequence[str], index: int, restart: int) -> list[str]:
     ValueError for a command of something else."""
     if task_name(arguments) is None:
         raise ValueError(f"expected the command of a task, got {list(arguments)}")
-    own = ("--task_index=", "--restart=")
+    own = ("--task_index=", "--restart=", "--incarnation=")  # that of its start
     shared = [word for word in arguments if not word.startswith(own)]
     again = [f"--restart={restart}"] * (restart > 0)
     return [*shared, f"--task_index={index}", *again]

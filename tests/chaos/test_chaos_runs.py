@@ -137,6 +137,7 @@ def test_an_actor_by_hand_comes_and_leaves(tmp_path):
 
 def test_an_actor_by_hand_has_the_flags_of_another():
     command = ["python", "--job_name=actor", "--task_index=1", "--x=2", "--restart=4"]
+    command += ["--incarnation=9"]  # two with the same would be one for the others
     shared = ["python", "--job_name=actor", "--x=2"]
     assert by_hand(command, 5, 0) == [*shared, "--task_index=5"]
     assert by_hand(command, 5, 2) == [*shared, "--task_index=5", "--restart=2"]
