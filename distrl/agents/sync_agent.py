@@ -162,5 +162,5 @@ class SyncAgent(ActorLearnerAgent):
             record, rows = collected
             task.counters.add("env_steps", rows)
             tags = {"version": plan.version, "round": plan.round}
-            tags["owner"] = plan.hosts.get(share.memory, 0)
-            task.hand_over(senders[share.memory], record, rows, **tags)
+            owner = plan.hosts.get(share.memory, 0)
+            task.hand_over(senders[share.memory], record, rows, owner=owner, **tags)

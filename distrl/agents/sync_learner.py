@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 import logging
 import time
 from collections.abc import Mapping
@@ -47,7 +48,6 @@ class SyncLearner(LearnerLoop):
         self._round = self._last_planned()
         self._first_round = self._round + 1
         self._plan: RoundPlan | None = None  # None: no round is under way
-        self._hosts: dict[int, Producer] = {}  # of the round's memories
         self._boards: set[Producer] = set()  # the ps that hold its plan and parameters
         self._parts: dict[int, Message] = {}  # by memory
         self._first = Deadline(self.task.timeouts.startup_secs)
@@ -136,16 +136,10 @@ class SyncLearner(LearnerLoop):
         self._round += 1
         view = self.task.view
         memories = view.producers("memory")
-        owners = {share.memory for share in shares.values()}
-        self._hosts = {p.task: p for p in memories if p.task in owners}
-        plan = RoundPlan(
-            self._round,
-            version,
-            shares,
-            last,
-            {memory: host.incarnation for memory, host in self._hosts.items()},
-            self.task.producer.incarnation,
-        )
+        learner = self.task.producer.incarnation
+        plan = RoundPlan(self._round, version, shares, last, learner=learner)
+        hosts = {p.task: p.incarnation for p in memories if p.task in plan.memories}
+        plan = dataclasses.replace(plan, hosts=hosts)
         names = self._names(view.producers("actor")), self._names(memories)
         try:
             part = self.store.write_others(version, parameters)
@@ -161,25 +155,28 @@ class SyncLearner(LearnerLoop):
         return [str(p) for p, state in members.items() if state == run_state.JOINED]
 
     def _take(self, message: Message) -> None:
-        header = message.header
-        host = self._hosts.get(header.task)
-        expected = self._plan is not None and header.round == self._plan.round
-        if expected and host == header.producer and header.task not in self._parts:
+        header, plan = message.header, self._plan
+        expected = (
+            plan is not None
+            and header.round == plan.round
+            and header.producer in _hosts(plan)
+        )
+        if expected and header.task not in self._parts:
             self._parts[header.task] = message
         else:
             self.task.counters.add("stale_rows", header.rows)
 
     def _void_if_lost(self) -> None:
         """A round whose memory is gone, or whose plan may be, is done again."""
-        if self._plan is not None and self._boards != set(
-            self.task.view.producers("ps")
-        ):
+        if self._plan is None:
+            return
+        if self._boards != set(self.task.view.producers("ps")):
             log.warning("round %d is void: a ps was started again", self._round)
             self._abandon()
             return
         members = self.task.view.producers("memory")
-        for index, host in self._hosts.items():
-            if index not in self._parts and members.get(host) != run_state.JOINED:
+        for host in _hosts(self._plan):
+            if host.task not in self._parts and members.get(host) != run_state.JOINED:
                 log.warning("round %d is void: %s is gone", self._round, host)
                 self._abandon()
                 return
@@ -191,7 +188,7 @@ class SyncLearner(LearnerLoop):
 
     @property
     def _is_whole(self) -> bool:
-        return self._plan is not None and len(self._parts) == len(self._hosts)
+        return self._plan is not None and len(self._parts) == len(self._plan.hosts)
 
     def _finish_round(self) -> None:
         parts = [self._parts[index] for index in sorted(self._parts)]
@@ -232,3 +229,8 @@ class SyncLearner(LearnerLoop):
         self._plan = None
         self.task.drain(self._channel, "memory", self._take)
         self._board.close()
+
+
+def _hosts(plan: RoundPlan) -> list[Producer]:
+    """The memories that own shares of a round, whose parts make it whole."""
+    return [Producer("memory", index, host) for index, host in plan.hosts.items()]

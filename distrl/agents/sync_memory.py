@@ -12,6 +12,7 @@ from distrl.core.specs import Nest
 from distrl.core.threads import Deadline
 from distrl.lifecycle import run_state
 from distrl.lifecycle.round_follower import RoundFollower
+from distrl.lifecycle.round_plan import RoundPlan
 from distrl.lifecycle.task import Task
 from distrl.memories.aggregate import AggregateMemory, Part
 
@@ -38,10 +39,9 @@ class SyncMemory:
         self._task, self._rounds = task, rounds
         self._aggregate = AggregateMemory()
         self._late = self._quiet = Deadline(0.0)
-        self._version = self._learner = -1
+        self._plan = RoundPlan(-1, -1, {})  # of the round that it makes whole
         self._early: list[Message] = []  # of a round whose plan is on its way
-        # With its version and the learner's incarnation; waits for room.
-        self._part: tuple[Part, int, int] | None = None
+        self._part: tuple[Part, RoundPlan] | None = None  # waits for room
         self.saw_last = False
         self._shares = task.receiver(shares_channel(record), capacity=8)
         self._parts = task.sender(
@@ -76,7 +76,7 @@ class SyncMemory:
         members = plan.of_memory(self._task.index)
         if members:
             stale = self._aggregate.begin(plan.round, members)
-            self._version, self._learner = plan.version, plan.learner
+            self._plan = plan
             self._late = Deadline(self._rounds.share_timeout_secs)
             self._quiet = Deadline(_QUIET_SECS)
             self._count_stale(stale)
@@ -127,12 +127,13 @@ class SyncMemory:
 
     def _send_part(self) -> bool:
         if self._part is None and self._aggregate.whole:
-            self._part = self._aggregate.take(), self._version, self._learner
+            self._part = self._aggregate.take(), self._plan
         if self._part is None:
             return False
-        part, version, learner = self._part
+        part, plan = self._part
         record = self._parts.spec.empty() if part.record is None else part.record
-        sent = self._parts.put(record, part.rows, 0.0, version, part.round, learner)
+        tags = {"version": plan.version, "round": part.round, "owner": plan.learner}
+        sent = self._parts.put(record, part.rows, 0.0, **tags)
         if sent:
             self._task.counters.add("sampled", part.rows)
             self._part = None
