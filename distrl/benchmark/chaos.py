@@ -40,6 +40,7 @@ from distrl.benchmark import chaos_cells, chaos_scenarios, chaos_soak, chaos_tab
 from distrl.benchmark.chaos_cells import Cell, Conditions
 from distrl.benchmark.chaos_faults import ELASTIC, FAULTS, KILL, STOP
 from distrl.benchmark.measuring import Record, end_on_sigterm
+from distrl.lifecycle.settings import Timeouts
 
 BAD_INPUT = 2
 
@@ -68,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     ours = Conditions()
     add("--secs", type=float, default=ours.secs, help="of a short run")
     add("--stop_secs", type=float, default=ours.stop_secs, help="of a stop")
-    add("--heartbeat_secs", type=float, default=ours.heartbeat_secs, help="to a loss")
+    add("--heartbeat_secs", type=float, help="to a loss; default by scenario")
     add("--seed", type=int, default=0, help="of moments, tasks and runs")
     add("--gin_binding", action="append", default=[], help="NAME = VALUE; repeatable")
     add("--out", type=pathlib.Path, help="file of JSON lines")
@@ -109,9 +110,14 @@ def conditions_of(flags: argparse.Namespace) -> Conditions:
         raise ValueError(f"expected repeats >= 1, got {flags.repeats}")
     if flags.skip_done and flags.out is None:
         raise ValueError("--skip_done needs the file of an earlier --out")
+    heartbeat_secs = flags.heartbeat_secs
+    if heartbeat_secs is None:
+        # In a soak nobody is stopped, and a machine may stand still for some seconds.
+        kind = Timeouts if flags.soak else Conditions
+        heartbeat_secs = kind().heartbeat_secs
     return Conditions(
         flags.secs,
-        flags.heartbeat_secs,
+        heartbeat_secs,
         flags.stop_secs,
         flags.seed,
         tuple(flags.gin_binding),

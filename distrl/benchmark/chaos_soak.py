@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pathlib
 import time
@@ -17,7 +16,6 @@ from distrl.benchmark.chaos_cells import Cell, Conditions
 from distrl.benchmark.chaos_faults import JOIN, LEAVE, Fault, deliver
 from distrl.benchmark.chaos_run import Ending, LaunchedRun
 from distrl.benchmark.measuring import Record, rounded, table
-from distrl.lifecycle.settings import Timeouts
 
 NUM_ELASTIC = 4  # actors that come and go, beside the launcher's one that stays
 STAY_SECS = AWAY_SECS = (10.0, 60.0)
@@ -51,9 +49,6 @@ def soak(
     out: pathlib.Path | None = None,
 ) -> Record:
     """Prints a table of what has grown; `out` gets a JSON line a sample of a task."""
-    # Nobody is stopped here, and a machine may stand still for some seconds.
-    heartbeat_secs = Timeouts().heartbeat_secs
-    conditions = dataclasses.replace(conditions, heartbeat_secs=heartbeat_secs)
     cell = Cell(agent, JOIN, "actor", mode="soak")
     seed, secs = conditions.seed_of(cell), 60 * minutes
     run_dir = chaos_cells.new_folder(folder / cell.name)

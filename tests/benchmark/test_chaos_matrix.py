@@ -6,6 +6,7 @@ import pytest
 
 from distrl.benchmark import chaos, chaos_cells, chaos_table
 from distrl.benchmark.chaos_cells import Cell, Conditions
+from distrl.lifecycle.settings import Timeouts
 
 
 def record(agent, fault, job, repeat=0, complaints=(), run_dir="/nowhere", **more):
@@ -174,3 +175,18 @@ def test_the_exit_code_is_that_of_the_matrix(monkeypatch, capsys, complaints, co
     assert end.value.code == code
     said = capsys.readouterr().out
     assert ("all is well" in said) == (code == 0) and "ledger: x" in said or not code
+
+
+@pytest.mark.parametrize(
+    ("flags", "heartbeat_secs"),
+    [
+        ([], Conditions().heartbeat_secs),
+        (["--soak=1"], Timeouts().heartbeat_secs),
+        (["--soak=1", "--heartbeat_secs=9"], 9.0),
+        (["--heartbeat_secs=9"], 9.0),
+    ],
+)
+def test_a_soak_has_the_heartbeat_of_the_product_unless_another_is_asked_for(
+    flags, heartbeat_secs
+):
+    assert chaos.conditions_of(flags_of(*flags)).heartbeat_secs == heartbeat_secs
