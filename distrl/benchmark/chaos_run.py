@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import psutil
 
 import distrl
+from distrl.benchmark import whole_runs
 from distrl.benchmark.chaos_processes import (
     RunProcesses,
     shared_memory,
@@ -144,10 +145,7 @@ class LaunchedRun:
 
     def status(self) -> dict[str, Any]:
         """The newest line of ps 0 in this life of the run; {} before there is one."""
-        path = self.run_dir / "metrics" / "ps-0.jsonl"
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []  # whole ones
-        status = json.loads(lines[-1]) if lines else {}
-        return status if status.get("time", 0.0) >= self.started else {}
+        return whole_runs.newest_line(self.run_dir, "ps-0", self.started) or {}
 
     def tasks(self) -> Mapping[str, psutil.Process]:
         """The processes of its tasks, by job/index."""

@@ -20,7 +20,7 @@ from distrl.benchmark.measuring import Record, rounded, table
 NUM_ELASTIC = 4  # actors that come and go, beside the launcher's one that stays
 STAY_SECS = AWAY_SECS = (10.0, 60.0)
 SAMPLE_SECS = 5.0
-LAST_LEAVE_SECS = 5.0  # before the end nobody comes or goes any more
+QUIET_SECS = 60.0  # before the end nobody comes, who needs time to start, or goes
 
 
 def comings_and_goings(seed: int, secs: float) -> list[Fault]:
@@ -33,7 +33,7 @@ def comings_and_goings(seed: int, secs: float) -> list[Fault]:
     ):
         random = np.random.default_rng(child)
         kind, when = JOIN, float(random.uniform(0.0, AWAY_SECS[0]))
-        while when < secs - LAST_LEAVE_SECS:
+        while when < secs - QUIET_SECS:
             faults.append(Fault(round(when, 3), kind, "actor", index))
             there = kind == JOIN
             when += float(random.uniform(*(STAY_SECS if there else AWAY_SECS)))
@@ -88,7 +88,8 @@ def _watch(
                 return
             if due == next_sample:
                 next_sample += SAMPLE_SECS
-                for record in sample_all(run.tasks(), time.monotonic() - begin):
+                now = time.monotonic() - begin
+                for record in sample_all(run.tasks(), run.run_dir, now):
                     file.write(json.dumps(record) + "\n")
                     file.flush()
                     yield record
@@ -96,14 +97,22 @@ def _watch(
                 deliver(faults.pop(0), run)
 
 
-def sample_all(tasks: Mapping[str, psutil.Process], now: float) -> Iterator[Record]:
-    """A record for each task that is there."""
+def sample_all(
+    tasks: Mapping[str, psutil.Process], run_dir: pathlib.Path, now: float
+) -> Iterator[Record]:
+    """A record for each task that is there and has written a line about itself."""
     actors = sum(name.startswith("actor/") for name in tasks)
     for name, process in tasks.items():
         try:
             found = growth.sample(process)
+            line = whole_runs.newest_line(
+                run_dir, name.replace("/", "-"), process.create_time()
+            )
         except psutil.Error:  # it has just left
             continue
+        if line is None:
+            continue
+        found["graph_operations"] = line.get("gauges", line)["graph_operations"]
         who = {"task": name, "pid": process.pid, "actors": actors}
         yield {"time": round(now, 2), **who, **found}
 

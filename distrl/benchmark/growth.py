@@ -10,10 +10,20 @@ import psutil
 
 from distrl.benchmark.measuring import Record
 
-QUANTITIES = {"rss_mb": "MB", "threads": "threads", "descriptors": "descriptors"}
+QUANTITIES = {
+    "rss_mb": "MB",
+    "threads": "threads",
+    "descriptors": "descriptors",
+    "graph_operations": "graph operations",
+}
 #: By how much something may grow over what is looked at and still be flat: so much, or
 #: so large a share.
-FLAT = {"rss_mb": (8.0, 0.01), "threads": (2.0, 0.02), "descriptors": (4.0, 0.02)}
+FLAT = {
+    "rss_mb": (8.0, 0.01),
+    "threads": (2.0, 0.02),
+    "descriptors": (4.0, 0.02),
+    "graph_operations": (4.0, 0.0),
+}
 CLIENT_MB = 0.17  # that TensorFlow keeps of a client which is gone
 
 

@@ -22,6 +22,7 @@ NEVER_SECS = 1e9
 _LAUNCHER = "launch.local"
 _SAMPLE_SECS = 0.5  # between two looks at the CPU
 _SPARE_SECS = 180.0  # for the start of a peer
+_TAIL_BYTES = 1 << 16  # a line is much shorter
 
 
 class WholeRun(NamedTuple):
@@ -63,6 +64,18 @@ def whole_run(
 def task_lines(run_dir: pathlib.Path, task: str) -> list[Record]:
     """What a task, such as "ps-0", wrote about itself once a second."""
     return json_lines((run_dir / "metrics" / f"{task}.jsonl").read_text())
+
+
+def newest_line(run_dir: pathlib.Path, task: str, since: float) -> Record | None:
+    """The last whole one that it wrote since then (unix time)."""
+    path = run_dir / "metrics" / f"{task}.jsonl"
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+        lines = file.read().split(b"\n")[:-1]
+    line = json.loads(lines[-1]) if lines else None
+    return line if line and line["time"] >= since else None
 
 
 def running_lines(run_dir: pathlib.Path) -> list[Record]:

@@ -17,7 +17,7 @@ from distrl.checkpoints.variables import (
     parameter_specs,
     select_parameters,
 )
-from distrl.cluster.local_session import local_session_config
+from distrl.cluster.local_session import local_session
 from distrl.core.errors import ConfigError
 from distrl.core.nests import flatten_as
 from distrl.core.specs import (
@@ -70,7 +70,7 @@ def export_saved_model(
         names = leaf_names("action", spec.action)
         actions = flatten_as(spec.action, action)
         outputs = dict(zip(names, actions, strict=True)) | others
-        with tf.Session(graph=graph, config=local_session_config()) as session:
+        with local_session(graph) as session:
             _load(session, parameters)
             described = {
                 "format": FORMAT,

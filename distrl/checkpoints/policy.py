@@ -15,7 +15,7 @@ from distrl.checkpoints.variables import (
     parameter_specs,
     select_parameters,
 )
-from distrl.cluster.local_session import local_callable, local_session_config
+from distrl.cluster.local_session import local_callable, local_session
 from distrl.core.core_states import RememberingPolicy
 from distrl.core.nests import flatten_as, unflattener
 from distrl.core.specs import EnvironmentSpec, Nest, leaf_names, leaves
@@ -71,7 +71,7 @@ class PolicySession:
             loading, load_op = build_loading(self._variables)
             init_op = tf.global_variables_initializer()
             graph.finalize()
-        self._session = tf.Session(graph=graph, config=local_session_config())
+        self._session = local_session(graph)
         self._session.run(init_op)
         feeds = [leaf for nest in given.values() for leaf in leaves(nest)]
         self._run = local_callable(self._session, outputs, feeds)

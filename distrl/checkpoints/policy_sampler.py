@@ -14,7 +14,7 @@ from distrl.checkpoints.variables import (
     check_parameters,
     parameter_specs,
 )
-from distrl.cluster.local_session import local_callable, local_session_config
+from distrl.cluster.local_session import local_callable, local_session
 from distrl.core.core_states import RememberingPolicy
 from distrl.core.nests import flatten_as, unflattener
 from distrl.core.specs import EnvironmentSpec, Nest, leaves
@@ -85,7 +85,7 @@ class PolicySampler:
             loading, load_op = build_loading(self._variables)
             init_op = tf.global_variables_initializer()
             graph.finalize()
-        self._session = session = tf.Session(graph=graph, config=local_session_config())
+        self._session = session = local_session(graph)
         session.run(init_op)
         feeds = [*leaves(observation_ph), *leaves(core_ph)]
         raw, state = leaves(acting.raw_action), leaves(acting.core_state)

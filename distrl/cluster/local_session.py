@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.core.protobuf import config_pb2
 
+from distrl.cluster import open_graphs
 from distrl.cluster.denormals import flushing_denormals
 
 
@@ -30,6 +31,14 @@ def local_session_config(num_threads: int = 1, gpu: bool = False) -> tf.ConfigPr
     config.gpu_options.allow_growth = gpu
     config.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
     return config
+
+
+def local_session(
+    graph: tf.Graph, num_threads: int = 1, gpu: bool = False
+) -> tf.Session:
+    """A session with the settings of `local_session_config`."""
+    open_graphs.watch(graph)
+    return tf.Session(graph=graph, config=local_session_config(num_threads, gpu))
 
 
 def local_callable(

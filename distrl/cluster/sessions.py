@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
+from distrl.cluster import open_graphs
 from distrl.cluster.spec import split_address
 from distrl.core.errors import ConfigError, PeerUnreachable
 from distrl.core.threads import StoppableThread, call_with_deadline
@@ -106,6 +107,7 @@ def open_session(
 
     Raises PeerUnreachable after at most about `timeout` s, or once `stopping` is set.
     """
+    open_graphs.watch(graph)
     with graph.as_default():
         ping = tf.no_op()
 

@@ -10,7 +10,7 @@ import tensorflow.compat.v1 as tf
 
 from distrl.checkpoints.parameters import ParameterSpec
 from distrl.checkpoints.variables import parameter_specs, select_parameters
-from distrl.cluster.local_session import local_session_config
+from distrl.cluster.local_session import local_session
 from distrl.core import seeds
 from distrl.core.errors import ConfigError
 from distrl.core.returns_of_pairs import PairShares, moments_of
@@ -169,6 +169,6 @@ def _first_parameters(
         variables = tf.global_variables()
         initialise = tf.global_variables_initializer()
         graph.finalize()
-        with tf.Session(graph=graph, config=local_session_config()) as session:
+        with local_session(graph) as session:
             session.run(initialise)
             return parameter_specs(variables), session.run(variables)

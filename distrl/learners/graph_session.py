@@ -13,7 +13,7 @@ from distrl.checkpoints.variables import (
     parameter_specs,
     select_parameters,
 )
-from distrl.cluster.local_session import local_callable, local_session_config
+from distrl.cluster.local_session import local_callable, local_session
 
 
 class GraphSession:
@@ -36,8 +36,7 @@ class GraphSession:
             values, load = build_loading(variables)
         graph.finalize()
         gpu = bool(tf.config.list_physical_devices("GPU"))
-        config = local_session_config(num_threads, gpu)
-        self._session = session = tf.Session(graph=graph, config=config)
+        self._session = session = local_session(graph, num_threads, gpu)
         session.run(initialise)
         self._parameters = local_callable(session, parameters, [])
         self._variables = local_callable(session, variables, [])

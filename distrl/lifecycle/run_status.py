@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from distrl.cluster import open_graphs
 from distrl.core.threads import Deadline
 from distrl.lifecycle.run_state import RunState
 from distrl.lifecycle.settings import StopConditions
@@ -31,7 +32,8 @@ class RunReporter:
 
     def __call__(self, state: RunState) -> None:
         status = self.status(state, time.monotonic())
-        self._lines.write({"time": time.time(), **status})
+        own = {"graph_operations": open_graphs.num_operations()}
+        self._lines.write({"time": time.time(), **status, **own})
         if self._next_event.passed:
             self._next_event = Deadline(_TENSORBOARD_SECS)
             numbers = {k: v for k, v in status.items() if isinstance(v, int | float)}

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from distrl.cluster import sessions
+from distrl.cluster import open_graphs, sessions
 from distrl.cluster.channel import Address, ChannelOwner
 from distrl.cluster.messages import ChannelSpec, Producer
 from distrl.cluster.proxy_receiver import ProxyReceiver
@@ -171,6 +171,7 @@ class Task:
         """What goes into each beat; called in the heartbeat's thread."""
         gauges = self.gauges | {
             "wait_fraction": round(self.timer.fraction("wait"), 3),
+            "graph_operations": open_graphs.num_operations(),
             "channels": {
                 receiver.name: [receiver.size, receiver.capacity]
                 for receiver in list(self._receivers)

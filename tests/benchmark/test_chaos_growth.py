@@ -9,7 +9,9 @@ import pytest
 from distrl.benchmark.growth import growth_of, sample
 
 
-def samples_of(rss_mb, threads=lambda t, a: 20, actors=lambda t: 1, secs=1800):
+def samples_of(
+    rss_mb, threads=lambda t, a: 20, actors=lambda t: 1, secs=1800, graphs=lambda t: 90
+):
     random = np.random.default_rng(0)
     return [
         {
@@ -18,6 +20,7 @@ def samples_of(rss_mb, threads=lambda t, a: 20, actors=lambda t: 1, secs=1800):
             "rss_mb": rss_mb(5.0 * n, actors(5.0 * n)) + random.normal() * 0.2,
             "threads": threads(5.0 * n, actors(5.0 * n)),
             "descriptors": 40,
+            "graph_operations": graphs(5.0 * n),
         }
         for n in range(secs // 5)
     ]
@@ -43,6 +46,12 @@ def test_a_leak_is_told_with_its_size():
 def test_a_thread_every_ten_minutes_is_not_flat():
     threads = by_quantity(samples_of(lambda t, a: 9, lambda t, a: t // 250))["threads"]
     assert threads.difference == pytest.approx(4.8, abs=0.5) and not threads.flat
+
+
+def test_an_operation_every_four_minutes_is_not_flat():
+    samples = samples_of(lambda t, a: 9, graphs=lambda t: 5000 + t // 240)
+    graphs = by_quantity(samples)["graph_operations"]
+    assert graphs.difference == pytest.approx(5.0, abs=0.5) and not graphs.flat
 
 
 def test_more_actors_are_not_growth():

@@ -57,6 +57,17 @@ def test_a_failed_run_is_reported(launcher, tmp_path, monkeypatch):
         whole_runs.whole_run(config, [], 1, tmp_path / "run")
 
 
+def test_the_newest_line_is_whole_and_of_this_life(tmp_path):
+    assert whole_runs.newest_line(tmp_path, "ps-0", 0.0) is None
+    (tmp_path / "metrics").mkdir()
+    path = tmp_path / "metrics" / "ps-0.jsonl"
+    path.write_text('{"time": 1.5')
+    assert whole_runs.newest_line(tmp_path, "ps-0", 0.0) is None
+    path.write_text("x" * 70_000 + '\n{"time": 1.5}\n{"time": 2.5}\n{"ti')
+    assert whole_runs.newest_line(tmp_path, "ps-0", 2.0) == {"time": 2.5}
+    assert whole_runs.newest_line(tmp_path, "ps-0", 3.0) is None
+
+
 def test_wait_fractions_are_of_the_running_phase(tmp_path):
     lines = [
         {"phase": "starting", "waits": {"actor": 1.0}},
