@@ -50,7 +50,7 @@ def test_a_memory_task_is_learnt(num_loaders):
     )
     spec = make_environment(8).spec
     devices = ["/cpu:0"] * (1 + (num_loaders > 0))
-    settings = ImpalaSettings(constant(5e-3), devices)
+    settings = ImpalaSettings(constant(2e-3), devices)
     session = ImpalaSession(model, spec, LENGTH, 0, settings)
     workers = [
         ThreadWorker(
