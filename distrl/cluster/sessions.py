@@ -37,6 +37,10 @@ class ServerSession(tf.Session):
     generator seeded with 32 bits, it takes one new request in 43,000 for an old one.
     """
 
+    def __init__(self, target: str, graph: tf.Graph):
+        super().__init__(target, graph=graph)
+        open_graphs.watch(graph)
+
     def run(self, *arguments: Any, **options: Any) -> Any:
         return _repeated(super().run, *arguments, **options)
 
@@ -107,7 +111,6 @@ def open_session(
 
     Raises PeerUnreachable after at most about `timeout` s, or once `stopping` is set.
     """
-    open_graphs.watch(graph)
     with graph.as_default():
         ping = tf.no_op()
 
