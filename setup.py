@@ -25,9 +25,12 @@ setup(
         "benchmark-rllib": ["ray[rllib]>=2.40", "torch>=2.0"],
         "box2d": ["gymnasium[box2d]>=1.1"],
         "envpool": ["envpool>=1.2"],
+        "pettingzoo": ["pettingzoo>=1.25", "pygame-ce>=2.5"],
         "dev": [
             "gymnasium[box2d]>=1.1",
             "mypy>=1.13",
+            "pettingzoo>=1.25",
+            "pygame-ce>=2.5",
             "pytest>=8.0",
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.6",

@@ -10,7 +10,7 @@ TESTS = pathlib.Path(__file__).parent
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("package", ["core", "environments"])
+@pytest.mark.parametrize("package", ["core", "environments", "worlds"])
 def test_what_forks(package):
     command = [sys.executable, "-m", "pytest", "-q", "-k", "fork and not forkserver"]
     command += ["-p", "no:cacheprovider", str(TESTS / package)]

@@ -82,6 +82,16 @@ class Link:
         """Whether the process runs."""
         return self._process is not None and self._process.is_alive()
 
+    @property
+    def awaited(self) -> list[tuple[int, int]]:
+        """What poll tells of when the child says something, ends, or has room for what
+        it was sent: descriptors and events; [] behind its end."""
+        if self._ended:
+            return []
+        room = select.POLLOUT if self._outbox else 0
+        said = (self._end.fileno(), select.POLLIN | room)
+        return [said, (self._process.sentinel, select.POLLIN)]
+
     def request(self, kind: int, method: str, args: Any, kwargs: Any) -> Promise:
         """Sends a request and never waits; a fault in it is the promise's outcome."""
         promise = Promise(method, self)

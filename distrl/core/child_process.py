@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.util
+import select
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -38,6 +39,7 @@ __all__ = [
     "WaitStopped",
     "close_all",
     "collect",
+    "wait_for_news",
 ]
 
 START_METHODS = ("forkserver", "spawn", "fork")
@@ -181,6 +183,22 @@ class ChildProcess:
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a ChildProcess cannot be copied or pickled: it owns a process")
+
+
+def wait_for_news(children: Iterable[ChildProcess], seconds: float) -> bool:
+    """Waits until one of some children says something, or ends; False after so many
+    seconds. What it is, their promises tell: those that are not `done` before.
+
+    At once for a child that has ended, or was not started.
+    """
+    polled = select.poll()
+    for child in children:
+        awaited = child._link.awaited if child._link is not None else []
+        if not awaited:
+            return True
+        for descriptor, events in awaited:
+            polled.register(descriptor, events)
+    return bool(polled.poll(seconds * 1e3))
 
 
 def close_all(children: Iterable[ChildProcess]) -> None:

@@ -1,0 +1,1 @@
+"""Who plays with whom, and in what order: worlds and their participants."""
