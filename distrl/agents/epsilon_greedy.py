@@ -11,6 +11,7 @@ from distrl.agents.behaviour import Decision
 from distrl.checkpoints.parameters import ParameterSpec, unflatten_parameters
 from distrl.checkpoints.policy import LocalPolicy
 from distrl.core.specs import Nest
+from distrl.networks.action_mask import ILLEGAL
 from distrl.networks.discrete import smallest_value
 
 
@@ -55,13 +56,19 @@ class EpsilonGreedy:
         best = values.argmax(axis=1)
         rows = np.arange(best.size)
         explores = self._random.random(best.size) < self._epsilons[slots]
-        anything = self._random.integers(values.shape[1], size=best.size)
-        action = np.where(explores, anything, best)
+        action = np.where(explores, self._anything(values), best)
         return Decision(
             (action + self._first_action).astype(self._dtype),
             values[rows, action],
             values[rows, best],
         )
+
+    def _anything(self, values: np.ndarray) -> Any:
+        """Any legal action of each row, all as likely."""
+        legal = values > ILLEGAL
+        if legal.all():
+            return self._random.integers(values.shape[1], size=len(values))
+        return np.where(legal, self._random.random(values.shape), -1.0).argmax(axis=1)
 
     def greedy(self, observation: Nest, began: np.ndarray | None = None) -> np.ndarray:
         """The best actions of any number of observations."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import tensorflow.compat.v1 as tf
 
+from distrl.core.errors import ConfigError
 from distrl.core.records import ReplayBatch, Transition
 from distrl.core.specs import EnvironmentSpec, Nest
 from distrl.losses.continuous import (
@@ -17,6 +18,7 @@ from distrl.losses.continuous import (
 )
 from distrl.losses.value import huber
 from distrl.models.learning_graph import LearningGraph
+from distrl.networks.action_mask import ACTION_MASK, has_mask
 from distrl.networks.bounded_action import BoundedAction
 from distrl.networks.deterministic import critic_network, deterministic_policy_network
 
@@ -94,8 +96,11 @@ class DDPGModel:
         self._polyak = polyak
 
     def check(self, spec: EnvironmentSpec) -> None:
-        """Raises ConfigError, naming the spec, unless actions are bounded reals."""
+        """Raises ConfigError, naming the spec, unless actions are bounded reals, and
+        for a mask of actions."""
         BoundedAction(spec)
+        if has_mask(spec):
+            raise ConfigError(f"DDPGModel heeds no {ACTION_MASK}")
 
     def build_acting(
         self, spec: EnvironmentSpec, observation_ph: Nest, noise_ph: tf.Tensor

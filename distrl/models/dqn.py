@@ -10,6 +10,7 @@ from distrl.core.records import ReplayBatch, Transition
 from distrl.core.specs import EnvironmentSpec, Nest
 from distrl.losses.value import DoubleQExtra, double_q_learning
 from distrl.models.learning_graph import LearningGraph
+from distrl.networks.action_mask import only_legal, split_mask
 from distrl.networks.discrete import discrete_action, greedy_action, indices
 from distrl.networks.q_network import q_network
 
@@ -21,7 +22,9 @@ class DQNModel:
 
     `network(spec, observation)` returns action values `[B, A]`; it is called several
     times and makes its variables with `tf.get_variable`. `target_update_period` is in
-    learner steps; whoever owns the session keeps to it.
+    learner steps; whoever owns the session keeps to it. Where observations have an
+    "action_mask" (see `networks.action_mask`), only legal actions are chosen, in acting
+    and in targets; the network does not see the mask.
     """
 
     core_spec: Nest = ()  # it has no memory
@@ -60,8 +63,10 @@ class DQNModel:
         discrete_action(spec)
 
     def build_acting(self, spec: EnvironmentSpec, observation_ph: Nest) -> tf.Tensor:
-        """Action values `[N, A]`; the variables are in the scope "online"."""
-        return self._values("online", spec, observation_ph)
+        """Action values `[N, A]`, ILLEGAL for what a mask forbids; the variables are in
+        the scope "online"."""
+        values, legal = self._values("online", spec, observation_ph)
+        return only_legal(values, legal)
 
     def build_greedy(
         self, spec: EnvironmentSpec, observation_ph: Nest, core_ph: Nest = ()
@@ -103,29 +108,36 @@ class DQNModel:
     def _loss(
         self, spec: EnvironmentSpec, batch: ReplayBatch
     ) -> tuple[tf.Tensor, tf.Tensor, DoubleQExtra]:
-        """Loss [], the online values at s_tm1 [B, A], and what else is known."""
+        """Loss [], the online values of what is legal at s_tm1, [B, A] or flat, and
+        what else is known."""
         data: Transition = batch.transition
-        q_tm1 = self._values("online", spec, data.s_tm1)
-        q_t_value = self._values("target", spec, data.s_t)
+        q_tm1, legal_tm1 = self._values("online", spec, data.s_tm1)
+        q_t_value, legal_t = self._values("target", spec, data.s_t)
         # A pass of its own: joined with s_tm1 it would go through the backward pass
         # as well (measured: a fifth more CPU a step).
-        selector = self._values("online", spec, data.s_t) if self._double else q_t_value
+        selector = q_t_value
+        if self._double:
+            selector, _ = self._values("online", spec, data.s_t)
         losses, extra = double_q_learning(
             q_tm1,
             indices(discrete_action(spec), data.a_tm1),
             data.r_t,
             data.discount_t,
             q_t_value,
-            selector,
+            only_legal(selector, legal_t),
             self._huber_delta,
         )
+        if legal_tm1 is not None:
+            q_tm1 = tf.boolean_mask(q_tm1, legal_tm1)
         return tf.reduce_mean(batch.weight * losses), q_tm1, extra
 
     def _values(
         self, scope: str, spec: EnvironmentSpec, observation: Nest
-    ) -> tf.Tensor:
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Values [B, A], and which actions are legal (None: all)."""
+        masked = split_mask(spec, observation)
         with tf.variable_scope(scope, reuse=tf.AUTO_REUSE):
-            return self._network(spec, observation)
+            return self._network(masked.spec, masked.observation), masked.legal
 
     def _train(
         self, loss: tf.Tensor

@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from distrl.core.errors import ConfigError
 from distrl.core.specs import ArraySpec, EnvironmentSpec, Nest, describe, named_leaves
+from distrl.networks.action_mask import ACTION_MASK, has_mask
 from distrl.networks.bounded_action import BoundedAction
 from distrl.networks.discrete import greedy_action
 from distrl.networks.layers import dense, fan_in_initializer
@@ -40,9 +41,11 @@ class ESModel:
         self.normalise_observations = normalise_observations
 
     def check(self, spec: EnvironmentSpec) -> None:
-        """Raises ConfigError for actions that it cannot choose, and when there is
-        nothing to normalise though it should."""
+        """Raises ConfigError for actions that it cannot choose, for a mask of actions,
+        and when there is nothing to normalise though it should."""
         self.num_outputs(spec)
+        if has_mask(spec):
+            raise ConfigError(f"ESModel heeds no {ACTION_MASK}")
         if self.normalise_observations and not self.normalised_leaves(spec):
             raise ConfigError(
                 "only floating-point observations can be normalised, got "

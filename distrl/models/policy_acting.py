@@ -9,6 +9,7 @@ import tensorflow.compat.v1 as tf
 
 from distrl.core.specs import EnvironmentSpec, Nest, leaf_names, leaves
 from distrl.models.recurrent_core import RecurrentCore
+from distrl.networks.action_mask import only_legal, split_mask
 from distrl.networks.distributions import Distribution, DistributionFactory
 from distrl.networks.normaliser import NormaliserVariables, normalised
 
@@ -142,9 +143,11 @@ class PolicyModel:
         return self._outputs(spec, Steps(observation, None, core_ph, 1))
 
     def _outputs(self, spec: EnvironmentSpec, steps: Steps) -> Outputs:
-        """The networks; variables are made where they do not exist yet."""
+        """The networks; variables are made where they do not exist yet. What a mask in
+        the observations forbids has no chance."""
         normaliser: list[NormaliserVariables] = []
-        observation, state = steps.observation, steps.core_state
+        spec, observation, legal = split_mask(spec, steps.observation)
+        state = steps.core_state
         if self._normalise_observations:
             observation, normaliser = normalised(spec.observation, observation)
         size = self.distribution(spec.action).num_parameters
@@ -159,7 +162,7 @@ class PolicyModel:
                     spec, observation, reset, state, steps.num_steps, size
                 )
         value = self._in_units_of_reward(value)
-        return Outputs(parameters, value, state, normaliser)
+        return Outputs(only_legal(parameters, legal), value, state, normaliser)
 
     def _in_units_of_reward(self, value: tf.Tensor) -> tf.Tensor:
         """The values that the network's outputs stand for."""

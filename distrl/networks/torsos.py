@@ -81,6 +81,35 @@ def shallow_cnn(observation_spec: Nest, observation: Nest) -> tf.Tensor:
     return _convolutions("shallow_cnn", observation_spec, observation, layers, 256)
 
 
+def board_cnn(
+    observation_spec: Nest,
+    observation: Nest,
+    filters: int = 64,
+    width: int = 3,
+    hidden_sizes: Sequence[int] = (128,),
+) -> tf.Tensor:
+    """A convolution over a board and dense layers, float32 `[B, hidden_sizes[-1]]`.
+
+    The observation is one leaf `[B, height, width, planes]`. A `width` as long as what
+    wins (four in a row: 4) shows each line whole to some filter. Raises ValueError for
+    any other spec, and a board smaller than the filters.
+    """
+    specs = leaves(observation_spec)
+    if len(specs) != 1 or len(specs[0].shape) != 3 or min(specs[0].shape[:2]) < width:
+        raise ValueError(
+            f"board_cnn needs one leaf [height, width, planes] of {width} fields or "
+            f"more each way, got {describe(observation_spec)}"
+        )
+    (board,) = flatten_as(observation_spec, observation)
+    he = fan_in_initializer(2.0)
+    x = tf.cast(board, tf.float32)
+    x = conv2d(x, filters, width, 1, "conv", tf.nn.relu, he)
+    x = tf.reshape(x, [-1, math.prod(x.shape[1:].as_list())])
+    for index, size in enumerate(hidden_sizes):
+        x = dense(x, size, f"hidden_{index}", tf.nn.relu, he)
+    return x
+
+
 def _convolutions(
     name: str,
     observation_spec: Nest,

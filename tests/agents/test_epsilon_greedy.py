@@ -6,6 +6,7 @@ import pytest
 from distrl.agents.epsilon_greedy import EpsilonGreedy
 from distrl.checkpoints.parameters import ParameterSpec, flatten_parameters
 from distrl.core.specs import ArraySpec
+from distrl.networks.action_mask import ILLEGAL
 
 ACTION = ArraySpec((), "int32", minimum=-1, maximum=2)
 
@@ -94,3 +95,16 @@ def test_parameters_are_exchanged_with_their_version():
     with pytest.raises(ValueError):
         decides.load(13, np.zeros(5, np.uint8))
     assert decides.version == 12
+
+
+def test_what_is_not_legal_is_never_explored():
+    policy = TablePolicy()
+    policy.table[:] = 0.0
+    policy.table[1, [0, 2]] = ILLEGAL
+    policy.table[2, :3] = ILLEGAL
+    decides = greedy_policy([1.0, 1.0, 1.0], policy)
+    draws = np.stack([decides.decide(np.arange(3)).action for _ in range(2000)]) + 1
+    counts = [np.bincount(column, minlength=4) / 2000 for column in draws.T]
+    np.testing.assert_allclose(counts[0], 0.25, atol=0.05)
+    np.testing.assert_allclose(counts[1], [0, 0.5, 0, 0.5], atol=0.05)
+    np.testing.assert_array_equal(counts[2], [0, 0, 0, 1])

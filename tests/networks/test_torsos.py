@@ -1,12 +1,14 @@
 """Torsos: what of the observation reaches the features, and how."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import tensorflow.compat.v1 as tf
 
 from distrl.core.specs import ArraySpec, leaves
 from distrl.networks.placeholders import placeholders
-from distrl.networks.torsos import flat_observation, mlp, nature_cnn
+from distrl.networks.torsos import board_cnn, flat_observation, mlp, nature_cnn
 
 
 def run(build, spec, observation):
@@ -102,3 +104,26 @@ def test_nature_cnn_sees_space_as_space_and_frames_as_channels():
 def test_nature_cnn_names_the_spec_that_it_cannot_read(spec):
     with tf.Graph().as_default(), pytest.raises(ValueError, match="84, 84"):
         nature_cnn(spec, placeholders(spec, "observation"))
+
+
+def test_a_board_is_seen_by_filters_and_then_as_a_whole():
+    spec = ArraySpec((6, 7, 2), "int8", 0, 1)
+    random = np.random.default_rng(0)
+    board = random.integers(0, 2, (5, 6, 7, 2)).astype(np.int8)
+    torso = partial(board_cnn, filters=8, width=4, hidden_sizes=(12, 10))
+    features, variables = run(torso, spec, board)
+    assert features.shape == (5, 10) and (features >= 0).all() and features.any()
+    assert variables["conv/kernel"].shape == (4, 4, 2, 8)
+    assert variables["hidden_0/kernel"].shape == (3 * 4 * 8, 12)
+    moved = board.copy()
+    moved[0, 5, 6, 1] ^= 1
+    other, _ = run(torso, spec, moved)
+    assert (other[0] != features[0]).any()
+    np.testing.assert_array_equal(other[1:], features[1:])
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (3, 4, 2)])
+def test_a_board_that_is_too_small_is_refused(shape):
+    spec = ArraySpec(shape, "int8")
+    with pytest.raises(ValueError, match=r"board_cnn needs .* of 4 fields"):
+        board_cnn(spec, None, width=4)
