@@ -20,6 +20,7 @@ from distrl.agents.actor_learner_agent import ActorLearnerAgent
 from distrl.agents.apex_agent import ApexAgent
 from distrl.agents.es_agent import ESAgent
 from distrl.agents.impala_agent import ImpalaAgent
+from distrl.agents.opponents import PolicyOpponents, RandomOpponents
 from distrl.agents.ppo_agent import PPOAgent
 from distrl.agents.settings import (
     Acting,
@@ -30,6 +31,7 @@ from distrl.agents.settings import (
     UnrollBatches,
     Unrolls,
 )
+from distrl.agents.world_environments import WorldEnvironments
 from distrl.core.child_process import ChildLimits
 from distrl.core.errors import ConfigError
 from distrl.core.schedules import constant, linear
@@ -74,7 +76,8 @@ from distrl.networks.policy_value_network import (
     recurrent_policy_value_network,
 )
 from distrl.networks.q_network import q_network
-from distrl.networks.torsos import mlp, nature_cnn, shallow_cnn
+from distrl.networks.torsos import board_cnn, mlp, nature_cnn, shallow_cnn
+from distrl.worlds.registry import create_task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,13 +102,13 @@ for _part in (
     # the run
     *(Run, StopConditions, Timeouts, FailurePolicies),
     # models and networks
-    *(DQNModel, q_network, mlp, nature_cnn, shallow_cnn),
+    *(DQNModel, q_network, mlp, nature_cnn, shallow_cnn, board_cnn),
     *(DDPGModel, deterministic_policy_network, critic_network),
     # memories
     *(UniformMemory, PrioritizedMemory),
     # environments
     *(SerialVectorEnvironment, SharedMemoryVectorEnvironment),
-    *(NativeVectorEnvironment, EnvPoolVectorEnvironment, wrapped),
+    *(NativeVectorEnvironment, EnvPoolVectorEnvironment, WorldEnvironments, wrapped),
     *(SlotSettings, RestartPolicy, ChildLimits),
 ):
     gin.external_configurable(_part)
@@ -137,6 +140,8 @@ for _function in (
     *(ActionRepeat, TimeLimit),
     *(FrameStack, ObservationNormaliser, RewardClip, RewardSign),
     *(EpisodeLog, VideoRecorder),
+    # games
+    *(create_task, PolicyOpponents, RandomOpponents),
 ):
     gin.external_configurable(_factory_maker(_function))
 

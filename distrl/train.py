@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from absl import app, flags
 
 from distrl.cluster.spec import (
+    ELASTIC_JOBS,
     JOBS,
     ClusterSpec,
     cluster_from_file,
@@ -105,7 +106,7 @@ def check_former_run(
     if summary.exists():
         if job == "learner" and resume and not restart:
             set_aside(summary)
-        elif job == "actor" and not resume:
+        elif job in ELASTIC_JOBS and not resume:
             raise RunEnding(f"the run in {run_dir} has already ended")
         elif not resume and not (job == "learner" and restart):  # it died behind it
             raise ConfigError(

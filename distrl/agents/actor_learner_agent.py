@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from distrl.agents.evaluation import Judged
+from distrl.agents.evaluation_world import num_slots
+from distrl.agents.evaluator import Evaluator
 from distrl.checkpoints.policy import GreedyModel, GreedyPolicy
 from distrl.cluster.channel import Address
 from distrl.cluster.parameter_store import ParameterStore
+from distrl.cluster.parameter_threads import ParameterPuller
 from distrl.core import specs
 from distrl.core.errors import ConfigError, RunFailed
 from distrl.core.seeds import EnvironmentSeeds
@@ -28,6 +32,8 @@ if TYPE_CHECKING:  # it needs what is below
     from distrl.agents.learner_loop import LearnerLoop
 
 IDLE_SECS = 0.2  # the longest wait for news; what matters sets the wakeup
+_EVALUATORS = 2  # the first place in the random streams that nobody else has
+_EVALUATOR_PULL_SECS = 1.0
 
 #: Makes a vector environment: called with num_envs and seeds (EnvironmentSeeds).
 EnvironmentFactory = Callable[..., VectorEnvironment]
@@ -63,6 +69,7 @@ class ActorLearnerAgent(abc.ABC):
             "memory": self.run_memory,
             "learner": self.run_learner,
             "actor": self.run_actor,
+            "evaluator": self.run_evaluator,
         }
         jobs[task.job](task)
 
@@ -94,6 +101,45 @@ class ActorLearnerAgent(abc.ABC):
     @abc.abstractmethod
     def run_actor(self, task: Task) -> None:
         """Steps environments and ships experience."""
+
+    @property
+    @abc.abstractmethod
+    def evaluation_episodes(self) -> int:
+        """How many greedy episodes judge a version of the parameters."""
+
+    @abc.abstractmethod
+    def make_judged(self, spec: EnvironmentSpec) -> Judged:
+        """The greedy policy, under parameters as they travel."""
+
+    def run_evaluator(self, task: Task) -> None:
+        """Judges what is published; comes and goes as it likes."""
+        number = self.evaluation_episodes
+        place = (task.run.seed, "evaluation", _EVALUATORS + task.index)
+        with self.make_environment(*place, num_slots(number, 1)) as environment:
+            spec = environment.spec
+            self.check(spec, task)
+            task.join(specs.describe(spec))
+            seeds = EnvironmentSeeds(*place)
+            evaluator = Evaluator(
+                task,
+                environment,
+                self.make_judged(spec),
+                [seeds.of(episode) for episode in range(number)],
+            )
+            puller = ParameterPuller(
+                parameter_store(task), _EVALUATOR_PULL_SECS, task.patience_secs
+            )
+            newest = None
+            try:
+                while not task.should_stop:
+                    task.heartbeat.progress += 1
+                    newest = puller.newest() or newest
+                    if not evaluator.advance(newest):
+                        puller.wait(IDLE_SECS)
+            finally:
+                evaluator.close()
+            puller.stop(5.0)
+        leave(task)
 
     def environment_spec(self) -> EnvironmentSpec:
         """What the environment shows and takes; makes one and closes it."""
@@ -129,12 +175,13 @@ class ActorLearnerAgent(abc.ABC):
             raise
         return groups
 
-    def make_evaluation(self, task: Task, episodes: int) -> VectorEnvironment | None:
+    def make_evaluation(self, task: Task) -> VectorEnvironment | None:
         """Where actor 0 is judged, an environment an episode; None for the others."""
         if task.index > 0:
             return None
         place = (task.run.seed, "evaluation", 0)
-        return self.make_environment(*place, episodes, task.restart)
+        number = self.evaluation_episodes
+        return self.make_environment(*place, number, task.restart)
 
     def make_policy(
         self, spec: EnvironmentSpec, parameters: Mapping[str, np.ndarray]

@@ -68,6 +68,17 @@ class _Group:
         return step
 
 
+class JudgedBehaviour:
+    """A behaviour policy that acts for nobody, and is judged."""
+
+    def __init__(self, policy: Behaviour):
+        self.load_flat, self.greedy, self.close = (
+            policy.load,
+            policy.greedy,
+            policy.close,
+        )
+
+
 class _Current:
     """The behaviour policy, judged as it is: nobody acts meanwhile."""
 
@@ -141,6 +152,8 @@ class ApexActor:
     def load(self, version: int, parameters: np.ndarray) -> None:
         self._parameters = parameters
         self._policy.load(version, parameters)
+        for group in self._groups:
+            group.environment.load_parameters(version, parameters)
         self._task.gauges["parameter_version"] = version
 
     def step(self) -> None:

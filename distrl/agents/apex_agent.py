@@ -6,8 +6,10 @@ import logging
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from distrl.agents.actor_learner_agent import EnvironmentFactory
-from distrl.agents.apex_actor import ApexActor
+from distrl.agents.apex_actor import ApexActor, JudgedBehaviour, make_behaviour
 from distrl.agents.apex_learner import ApexLearner
 from distrl.agents.apex_memory import ApexMemory, experience_channel
 from distrl.agents.async_agent import AsyncAgent
@@ -84,6 +86,16 @@ class ApexAgent(AsyncAgent):
                 f"this machine has {there:.1f} GiB"
             )
 
+    @property
+    def evaluation_episodes(self) -> int:
+        return self.acting.evaluation_episodes
+
+    def make_judged(self, spec: EnvironmentSpec) -> JudgedBehaviour:
+        seed = np.random.SeedSequence(0)  # of an exploration that it does without
+        return JudgedBehaviour(
+            make_behaviour(self.model, spec, self.acting, range(1), 1, seed)
+        )
+
     def make_limiter(self, task: Task) -> RateLimiter:
         """The limiter of one memory. Raises ValueError when its band is too narrow."""
         replay, per_insert = self.replay, self.replay.samples_per_insert or 1.0
@@ -100,7 +112,7 @@ class ApexAgent(AsyncAgent):
     def make_actor(
         self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]
     ) -> ApexActor:
-        evaluation = self.make_evaluation(task, self.acting.evaluation_episodes)
+        evaluation = self.make_evaluation(task)
         return ApexActor(task, groups, evaluation, self.model, self.acting)
 
     def experience_channel(self, spec: EnvironmentSpec) -> ChannelSpec:

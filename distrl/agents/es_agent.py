@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distrl.agents.actor_learner_agent import EnvironmentFactory
-from distrl.agents.es_actor import ESActor
+from distrl.agents.es_actor import ESActor, UnperturbedPolicy
 from distrl.agents.es_learner import ESLearner, pairs_record
 from distrl.agents.settings import Learning, Rounds
 from distrl.agents.sync_agent import SyncAgent
@@ -58,13 +58,16 @@ class ESAgent(SyncAgent):
         observations that it cannot normalise."""
         self.model.check(spec)
 
+    def make_judged(self, spec: EnvironmentSpec) -> UnperturbedPolicy:
+        return UnperturbedPolicy(self.model, spec)
+
     def record(self, spec: EnvironmentSpec) -> PairShares:
         return pairs_record(self.model, spec)
 
     def make_collector(
         self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]
     ) -> ESActor:
-        evaluation = self.make_evaluation(task, self.rounds.evaluation_episodes)
+        evaluation = self.make_evaluation(task)
         (group,) = groups
         return ESActor(task, group, evaluation, self.model, self.evolution, self.rounds)
 

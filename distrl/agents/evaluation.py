@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 
@@ -12,6 +13,20 @@ from distrl.environments.vector_environment import VectorEnvironment
 #: From observations `[N, ...]`, and bool `[N]` which are the first of their episode, to
 #: actions.
 Act = Callable[[Nest, np.ndarray], Nest]
+
+
+class Judged(Protocol):
+    """A policy of its own, so that what is judged does not change meanwhile."""
+
+    def load_flat(self, version: int, parameters: np.ndarray) -> None:
+        """Acts under these parameters, as they travel, from now on."""
+
+    def greedy(self, observation: Nest, began: np.ndarray) -> Nest:
+        """What the environment takes, `[N, ...]`; `began`, bool `[N]`, says which
+        observations are the first of their episode."""
+
+    def close(self) -> None:
+        """Frees what it holds."""
 
 
 def greedy_returns(

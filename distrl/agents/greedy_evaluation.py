@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 import numpy as np
 
 from distrl.agents.actor_learner_agent import parameter_store
-from distrl.agents.evaluation import greedy_steps
+from distrl.agents.evaluation import Judged, greedy_steps
 from distrl.agents.learner_loop import BEST
 from distrl.cluster.parameter_store import ParameterStore
 from distrl.core.errors import PeerUnreachable
-from distrl.core.specs import Nest
 from distrl.core.threads import Deadline
 from distrl.environments.vector_environment import VectorEnvironment
 from distrl.lifecycle.task import Task
 
 log = logging.getLogger(__name__)
-
-
-class Judged(Protocol):
-    """A policy of its own, so that what is judged does not change meanwhile."""
-
-    def load_flat(self, version: int, parameters: np.ndarray) -> None:
-        """Acts under these parameters, as they travel, from now on."""
-
-    def greedy(self, observation: Nest, began: np.ndarray) -> Nest:
-        """What the environment takes, `[N, ...]`; `began`, bool `[N]`, says which
-        observations are the first of their episode."""
-
-    def close(self) -> None:
-        """Frees what it holds."""
 
 
 class GreedyEvaluation:

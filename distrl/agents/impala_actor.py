@@ -45,6 +45,7 @@ class ImpalaActor:
         inference: Inference,
     ):
         self._task = task
+        self._environments = list(groups)
         spec = groups[0].spec
         self._policy = _make_policy(task, model, groups, inference)
         unrolls_spec = model.trajectories_spec(spec, unrolls.unroll_length)
@@ -70,6 +71,8 @@ class ImpalaActor:
     def load(self, version: int, parameters: np.ndarray) -> None:
         self._version, self._parameters = version, parameters
         self._policy.load(version, parameters)
+        for environment in self._environments:
+            environment.load_parameters(version, parameters)
         self._task.gauges["parameter_version"] = version
 
     def step(self) -> None:

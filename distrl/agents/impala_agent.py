@@ -10,6 +10,7 @@ from distrl.agents.impala_actor import ImpalaActor
 from distrl.agents.impala_learner import ImpalaLearner
 from distrl.agents.impala_memory import ImpalaMemory, unrolls_channel
 from distrl.agents.settings import Inference, Learning, UnrollBatches, Unrolls
+from distrl.agents.stream_policies import FlatSampler
 from distrl.cluster.messages import ChannelSpec
 from distrl.core import seeds
 from distrl.core.errors import ConfigError
@@ -73,13 +74,20 @@ class ImpalaAgent(AsyncAgent):
                 "environments of a group, which are acted on at once"
             )
 
+    @property
+    def evaluation_episodes(self) -> int:
+        return self.unrolls.evaluation_episodes
+
+    def make_judged(self, spec: EnvironmentSpec) -> FlatSampler:
+        return FlatSampler(self.model, spec)
+
     def _spec(self, spec: EnvironmentSpec) -> Trajectories:
         return self.model.trajectories_spec(spec, self.unrolls.unroll_length)
 
     def make_actor(
         self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]
     ) -> ImpalaActor:
-        evaluation = self.make_evaluation(task, self.unrolls.evaluation_episodes)
+        evaluation = self.make_evaluation(task)
         return ImpalaActor(
             task, groups, evaluation, self.model, self.unrolls, self.inference
         )

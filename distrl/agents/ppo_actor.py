@@ -37,6 +37,7 @@ class PPOActor:
         rounds: Rounds,
     ):
         self._task, self._rounds = task, rounds
+        self._environments = list(groups)
         self._spec: EnvironmentSpec = groups[0].spec
         self._sampler = FlatSampler(model, self._spec)
         place = ("actor", task.index)
@@ -57,6 +58,8 @@ class PPOActor:
     def load(self, version: int, parameters: np.ndarray) -> None:
         self._parameters = parameters
         self._sampler.load_flat(version, parameters)
+        for environment in self._environments:
+            environment.load_parameters(version, parameters)
         self._task.gauges["parameter_version"] = version
 
     def collect(self) -> tuple[Shares, int] | None:

@@ -8,6 +8,7 @@ from distrl.agents.actor_learner_agent import EnvironmentFactory
 from distrl.agents.ppo_actor import PPOActor
 from distrl.agents.ppo_learner import PPOLearner
 from distrl.agents.settings import Learning, Rounds
+from distrl.agents.stream_policies import FlatSampler
 from distrl.agents.sync_agent import SyncAgent
 from distrl.core.errors import ConfigError
 from distrl.core.rollouts import Shares, shares_spec
@@ -59,6 +60,9 @@ class PPOAgent(SyncAgent):
                 f"{self.num_envs} environments, {self.rounds.steps_per_round} steps)"
             )
 
+    def make_judged(self, spec: EnvironmentSpec) -> FlatSampler:
+        return FlatSampler(self.model, spec)
+
     def record(self, spec: EnvironmentSpec) -> Shares:
         raw_action = self.model.distribution(spec.action).raw_spec
         return shares_spec(spec, raw_action, self.model.core_spec)
@@ -66,7 +70,7 @@ class PPOAgent(SyncAgent):
     def make_collector(
         self, task: Task, spec: EnvironmentSpec, groups: Sequence[VectorEnvironment]
     ) -> PPOActor:
-        evaluation = self.make_evaluation(task, self.rounds.evaluation_episodes)
+        evaluation = self.make_evaluation(task)
         return PPOActor(task, groups, evaluation, self.model, self.rounds)
 
     def make_learner(self, task: Task, spec: EnvironmentSpec) -> PPOLearner:

@@ -70,6 +70,10 @@ class SyncAgent(ActorLearnerAgent):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.rounds = rounds
 
+    @property
+    def evaluation_episodes(self) -> int:
+        return self.rounds.evaluation_episodes
+
     @abc.abstractmethod
     def record(self, spec: EnvironmentSpec) -> Nest:
         """The spec of what actors ship."""

@@ -136,7 +136,7 @@ class GreedyPolicy:
         parameters that are missing or do not fit.
         """
 
-        core = model.core_spec
+        self.core_spec = core = model.core_spec
 
         def build(observation: Nest, core_state: Nest) -> list[tf.Tensor]:
             action, others = model.build_greedy(spec, observation, core_state)
@@ -147,7 +147,7 @@ class GreedyPolicy:
         self._session = PolicySession(build, inputs)
         self._action, self._core_state = unflattener(spec.action), unflattener(core)
         self._num_actions = len(leaves(spec.action))
-        self._policy = RememberingPolicy(self._step, core)
+        self._policy = RememberingPolicy(self.step, core)
         self.load(parameters)
 
     def act(self, observation: Nest, began: np.ndarray | None = None) -> Nest:
@@ -159,7 +159,9 @@ class GreedyPolicy:
         """
         return self._policy.act(observation, began)
 
-    def _step(self, observation: Nest, core_state: Nest) -> tuple[Nest, Nest]:
+    def step(self, observation: Nest, core_state: Nest) -> tuple[Nest, Nest]:
+        """Actions, and states behind the step, `[N, ...]`, of the states before it: for
+        callers who keep them."""
         outputs, number = self._session.run(observation, core_state), self._num_actions
         return self._action(outputs[:number]), self._core_state(outputs[number:])
 

@@ -10,8 +10,10 @@ import re
 
 from distrl.core.errors import ConfigError
 
-JOBS = ("ps", "memory", "learner", "actor")
 SERVING_JOBS = ("ps", "memory", "learner")  # those with a server of their own
+ELASTIC_JOBS = ("actor", "evaluator")  # any number of them come and go
+JOBS = (*SERVING_JOBS, *ELASTIC_JOBS)
+_FILE_KEYS = (*SERVING_JOBS, "actor")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):(?P<port>[0-9]+)")
 
 
@@ -52,14 +54,15 @@ class ClusterSpec:
         return getattr(self, job)
 
     def check_task(self, job: str, index: int) -> None:
-        """Raises ConfigError unless the run has this task; any actor may come."""
+        """Raises ConfigError unless the run has this task; any actor or evaluator may
+        come."""
         if job not in JOBS:
             raise ConfigError(
                 f"--job_name: expected one of {', '.join(JOBS)}, got {job!r}"
             )
         if index < 0:
             raise ConfigError(f"--task_index: expected 0 or more, got {index}")
-        if job != "actor" and index >= len(self.addresses(job)):
+        if job in SERVING_JOBS and index >= len(self.addresses(job)):
             raise ConfigError(
                 f"--task_index: {index} is out of range, the run has "
                 f"{len(self.addresses(job))} {job} host(s): {self.addresses(job)}"
@@ -124,9 +127,11 @@ def cluster_from_file(path: str) -> ClusterSpec:
         raise ConfigError(f"--cluster: cannot read {path!r}: {error}") from error
     if isinstance(content, dict) and "cluster" in content:
         content = content["cluster"]
-    if not isinstance(content, dict) or set(content) != set(JOBS):
+    if not isinstance(content, dict) or set(content) != set(_FILE_KEYS):
         got = sorted(content) if isinstance(content, dict) else type(content).__name__
-        raise ConfigError(f"--cluster {path!r}: expected the keys {JOBS}, got {got}")
+        raise ConfigError(
+            f"--cluster {path!r}: expected the keys {_FILE_KEYS}, got {got}"
+        )
     lists = {}
     for job in SERVING_JOBS:
         hosts = content[job]

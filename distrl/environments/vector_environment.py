@@ -179,6 +179,12 @@ class VectorEnvironment(abc.ABC):
         """CPU seconds that child processes have taken for this environment so far."""
         return 0.0
 
+    def load_parameters(  # noqa: B027  most have nobody to tell
+        self, version: int, parameters: np.ndarray
+    ) -> None:
+        """Tells of the newest parameters of whoever acts here, uint8 as they travel:
+        some environments have players of their own who learn from them."""
+
     def close(self) -> None:
         """Frees what the environments hold, a pending step or not. May be called
         again."""

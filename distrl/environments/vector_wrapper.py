@@ -52,6 +52,9 @@ class VectorWrapper(VectorEnvironment):
         self._check_idle("render")
         return self.environment.render()
 
+    def load_parameters(self, version: int, parameters: np.ndarray) -> None:
+        self.environment.load_parameters(version, parameters)
+
     # What subclasses change.
 
     def _first(

@@ -46,6 +46,7 @@ class FailurePolicies:
     memory: str = "restart(5)"
     learner: str = "restart(5)"
     ps: str = "restart(5)"
+    evaluator: str = "ignore"
 
     def __post_init__(self) -> None:
         for job in JOBS:

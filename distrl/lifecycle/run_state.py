@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from distrl.cluster.spec import SERVING_JOBS, ClusterSpec
+from distrl.cluster.spec import ELASTIC_JOBS, SERVING_JOBS, ClusterSpec
 from distrl.lifecycle.beat import DONE, FAILED, JOINED, Beat
 from distrl.lifecycle.books import LEFT, Books
 from distrl.lifecycle.config_difference import difference, specs_of
@@ -86,7 +86,9 @@ class RunState:
             self.checkpoint = max(self.checkpoint, beat.checkpoint)
         if beat.state == FAILED:
             cause = f"{beat.name}: {beat.message}"
-            again = beat.fatal or (self.phase == STARTING and beat.job != "actor")
+            again = beat.fatal or (
+                self.phase == STARTING and beat.job not in ELASTIC_JOBS
+            )
             if again:  # it would fail in the same way
                 self.stop(FAILURE + cause, now)
             self.has_failed(beat.name, beat.incarnation, cause, now)
@@ -110,7 +112,7 @@ class RunState:
             self.has_failed(beat.name, before.incarnation, cause, now)
         if not refusal:
             self.failures.came_back(beat.name)
-        if refusal and refusal != ENDING and beat.job != "actor":
+        if refusal and refusal != ENDING and beat.job not in ELASTIC_JOBS:
             self.stop(f"{FAILURE}{beat.name} was refused: {refusal}", now)
         return member
 

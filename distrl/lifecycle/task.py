@@ -16,7 +16,8 @@ from distrl.cluster.messages import ChannelSpec, Producer
 from distrl.cluster.proxy_receiver import ProxyReceiver
 from distrl.cluster.proxy_sender import ProxySender, SenderSettings
 from distrl.cluster.row_trace import RowTrace
-from distrl.cluster.spec import SERVING_JOBS, ClusterSpec
+from distrl.cluster.spec import ELASTIC_JOBS, SERVING_JOBS, ClusterSpec
+from distrl.core import heap
 from distrl.core.counters import Counters
 from distrl.core.errors import (
     ChannelClosed,
@@ -38,6 +39,8 @@ from distrl.metrics.json_lines import JsonLinesWriter
 from distrl.metrics.timers import WaitTimer, process_cpu_seconds
 
 log = logging.getLogger(__name__)
+
+_GIVE_BACK_SECS = 60.0  # between two times that free memory goes back to the system
 
 
 class Task:
@@ -80,6 +83,7 @@ class Task:
             address = cluster.addresses(job)[index]
             self.target = sessions.start_server(job, index, address).target
         self._heartbeat: Heartbeat | None = None
+        self._give_back_due = Deadline(_GIVE_BACK_SECS)
         self._startup_cpu = 0.0
         self._senders: list[ProxySender] = []
         self._receivers: list[ProxyReceiver] = []
@@ -160,7 +164,7 @@ class Task:
     @property
     def _gives_up(self) -> bool:
         """Whether a signal came that concerns, or has reached, nobody else."""
-        alone = self.job == "actor" or not self._is_listed
+        alone = self.job in ELASTIC_JOBS or not self._is_listed
         return bool(self.signals.received) and alone
 
     @property
@@ -169,6 +173,9 @@ class Task:
 
     def _read(self) -> dict[str, Any]:
         """What goes into each beat; called in the heartbeat's thread."""
+        if self._give_back_due.passed:
+            self._give_back_due = Deadline(_GIVE_BACK_SECS)
+            heap.give_back()
         gauges = self.gauges | {
             "wait_fraction": round(self.timer.fraction("wait"), 3),
             "graph_operations": open_graphs.num_operations(),
@@ -182,7 +189,7 @@ class Task:
         if self._lines is not None:
             self._lines.write({"time": time.time(), **fields})
         fields |= {"tried": self._rows_tried(), "seen": self._rows_seen()}
-        if self.signals.received and self.job != "actor":
+        if self.signals.received and self.job not in ELASTIC_JOBS:
             fields["stop_request"] = f"{self.signals.received} at {self}"
         return fields
 
@@ -222,9 +229,9 @@ class Task:
 
     @property
     def should_stop(self) -> bool:
-        """Whether the run is ending, or this actor was asked to leave: a read of
-        local flags. Raises what `Heartbeat.check` raises once that is so."""
-        leaving = self.job == "actor" and bool(self.signals.received)
+        """Whether the run is ending, or this actor or evaluator was asked to leave: a
+        read of local flags. Raises what `Heartbeat.check` raises once that is so."""
+        leaving = self.job in ELASTIC_JOBS and bool(self.signals.received)
         if not (self.heartbeat.should_stop or leaving):
             return False
         self.heartbeat.check()

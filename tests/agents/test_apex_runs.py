@@ -79,9 +79,11 @@ def test_a_stop_before_the_actors_come(make_run):
     agent = make_agent()
     run.start(agent, ["ps/0", "memory/0", "learner/0"])
     run.wait_until(
-        lambda: (
-            run.tasks["memory/0"]._heartbeat is not None
-            and run.tasks["memory/0"].view.run_id != ""
+        lambda: all(
+            run.tasks[name]._heartbeat is not None
+            and run.tasks[name].view.run_id != ""
+            and run.tasks[name]._is_listed
+            for name in ("memory/0", "learner/0")
         )
     )
     began = time.monotonic()

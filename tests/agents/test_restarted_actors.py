@@ -60,7 +60,13 @@ def test_a_killed_actor_is_replaced_and_the_ledger_balances(make_run, make):
     run.wait_until(lambda: learner.counters.get("learner_steps") > before + 5, 40.0)
     summary = end(run)
     check_balance(summary)
-    assert summary["failures"] == {"ps": 0, "memory": 0, "learner": 0, "actor": 1}
+    assert summary["failures"] == {
+        "ps": 0,
+        "memory": 0,
+        "learner": 0,
+        "actor": 1,
+        "evaluator": 0,
+    }
     assert summary["env_steps"] >= steps + 100  # what it counted stays
 
 

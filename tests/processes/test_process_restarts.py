@@ -56,7 +56,13 @@ def test_killed_and_stopped_actors_are_started_again(place):
     assert {t["exit_code"] for t in tasks.values()} == {0}
     restarts = [tasks["actor", index]["restarts"] for index in range(3)]
     assert restarts == [0, 1, 1]
-    assert summary["failures"] == {"ps": 0, "memory": 0, "learner": 0, "actor": 2}
+    assert summary["failures"] == {
+        "ps": 0,
+        "memory": 0,
+        "learner": 0,
+        "actor": 2,
+        "evaluator": 0,
+    }
     for name, counts in summary["channels"].items():
         assert counts["sent"] == counts["received"] + counts["lost"], (name, counts)
     assert summary["rows"]["inserted"] == summary["channels"]["experience"]["received"]
