@@ -67,6 +67,7 @@ def evaluate(
     if not config.is_file():
         raise ConfigError(f"--run_dir: there is no run in {run_dir}")
     path = find_checkpoint(run_dir, checkpoint)
+    from distrl.agents.evaluation_world import returns_of
     from distrl.checkpoints.checkpoint_store import CheckpointStore
     from distrl.worlds.errors import WorkerError
     from distrl.worlds.hogwild_world import HogwildWorld
@@ -74,20 +75,16 @@ def evaluate(
     _, counters = CheckpointStore(path.parent).load(path)
     num_workers = min(num_workers, episodes)
     make = partial(make_world, config, path, episodes, seed, num_workers)
+    pool = partial(HogwildWorld, make, num_workers, 1, _STEPS_PER_REQUEST)
     try:
-        with (
-            make(0)
-            if num_workers == 1
-            else HogwildWorld(make, num_workers, parleys_per_request=_STEPS_PER_REQUEST)
-        ) as world:
+        with make(0) if num_workers == 1 else pool() as world:
             while world.parley():
                 pass
-            entries = world.report()["returns"].entries  # type: ignore[attr-defined]
+            returns = returns_of(world.report())
     except WorkerError as error:
         if isinstance(error.__cause__, ConfigError):
             raise error.__cause__ from None
         raise
-    returns = [reached for _, reached in sorted(entries)]
     return {
         "checkpoint": path.name,
         "episodes": len(returns),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from distrl.core.specs import Nest
 from distrl.environments.vector_environment import VectorEnvironment, VectorStep
 from distrl.worlds.example_index import ExampleIndex
 from distrl.worlds.participant import Participant
-from distrl.worlds.reducers import Series, Sum
+from distrl.worlds.reducers import Report, Series, Sum
 from distrl.worlds.world import World, shut_all
 
 MAX_SLOTS = 16
@@ -125,6 +126,11 @@ class EvaluationWorld(World):
         if not self._closed:
             shut_all([self._environment.close, self._close_policy])
         super().shutdown()
+
+
+def returns_of(report: Report) -> list[float]:
+    """The return of each episode, in the order of their numbers."""
+    return [reached for _, reached in sorted(cast(Series, report["returns"]).entries)]
 
 
 def num_slots(num_episodes: int, num_workers: int) -> int:

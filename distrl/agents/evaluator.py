@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from distrl.agents.evaluation import Judged
-from distrl.agents.evaluation_world import EvaluationWorld
+from distrl.agents.evaluation_world import EvaluationWorld, returns_of
 from distrl.environments.vector_environment import VectorEnvironment
 from distrl.lifecycle.task import Task
 from distrl.worlds.example_index import ExampleIndex
-from distrl.worlds.reducers import Series
 
 log = logging.getLogger(__name__)
 
@@ -53,20 +52,15 @@ class Evaluator:
         return True
 
     def _finish(self) -> None:
-        returns = self._world.report()["returns"]
-        numbers = (
-            [reached for _, reached in returns.entries]
-            if isinstance(returns, Series)
-            else []
-        )
+        returns = returns_of(self._world.report())
         self._task.gauges |= {
-            "evaluator_return": float(np.mean(numbers)),
-            "evaluator_std": float(np.std(numbers)),
+            "evaluator_return": float(np.mean(returns)),
+            "evaluator_std": float(np.std(returns)),
             "evaluator_version": self._version,
         }
         self._task.counters.add("evaluations", 1)
-        self._task.counters.add("evaluation_episodes", len(numbers))
-        log.info("version %d: %.2f", self._version, np.mean(numbers))
+        self._task.counters.add("evaluation_episodes", len(returns))
+        log.info("version %d: %.2f", self._version, np.mean(returns))
         self._world.reset()
         self._plays = False
 
