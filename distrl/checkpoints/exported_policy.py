@@ -7,7 +7,7 @@ from pathlib import Path
 import tensorflow.compat.v1 as tf
 
 from distrl.checkpoints.export import MARKER
-from distrl.cluster.local_session import local_callable
+from distrl.cluster.local_session import local_callable, local_session
 from distrl.core.errors import ConfigError
 from distrl.core.nests import flatten_as, unflattener
 from distrl.core.specs import EnvironmentSpec, Nest, leaf_names, leaves
@@ -36,12 +36,7 @@ class ExportedPolicy:
         inputs = [*leaf_names("observation", spec.observation), *state]
         outputs = [*leaf_names("action", spec.action), *state]
         graph = tf.Graph()
-        config = tf.ConfigProto(
-            intra_op_parallelism_threads=1,
-            inter_op_parallelism_threads=1,
-            device_count={"GPU": 0},
-        )
-        self._session = session = tf.Session(graph=graph, config=config)
+        self._session = session = local_session(graph)
         with graph.as_default():
             loaded = tf.saved_model.load(
                 session, [tf.saved_model.SERVING], str(directory)
