@@ -7,8 +7,10 @@ import threading
 import time
 
 import pytest
+from pytest_timeout import timeout_timer
 
 _GRACE_SECS = 2.0  # for threads that are about to end
+_STUCK_SECS = 60.0  # behind a test's own limit
 
 
 def pytest_collection_modifyitems(config, items):
@@ -27,6 +29,24 @@ def _parameters(item):
     return [value for value in values if isinstance(value, str)]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item, settings):
+    """The signal of a passed limit fails a test, unless it hangs outside of Python:
+    then its process is ended."""
+    limit = settings.timeout + _STUCK_SECS
+    item.last_resort = threading.Timer(limit, timeout_timer, (item, settings))
+    item.last_resort.name = "timeout"
+    item.last_resort.daemon = True
+    item.last_resort.start()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_cancel_timer(item):
+    item.last_resort.cancel()
+    return (yield)
+
+
 @pytest.fixture(autouse=True)
 def no_thread_left():
     """Fails a test that leaves a thread behind which would keep a program alive."""
@@ -34,6 +54,6 @@ def no_thread_left():
     yield
     deadline = time.monotonic() + _GRACE_SECS
     for thread in set(threading.enumerate()) - before:
-        if not thread.daemon and "timeout" not in thread.name:  # pytest-timeout's own
+        if not thread.daemon:
             thread.join(max(0.0, deadline - time.monotonic()))
             assert not thread.is_alive(), f"the test left thread {thread.name!r}"
