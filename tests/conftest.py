@@ -47,6 +47,19 @@ def pytest_timeout_cancel_timer(item):
     return (yield)
 
 
+@pytest.fixture
+def servers_of_test(monkeypatch):
+    """RentedServers: what starts servers in this test gets those."""
+    from spare_servers import RentedServers  # loads TensorFlow
+
+    from distrl.cluster import sessions
+
+    servers = RentedServers()
+    monkeypatch.setattr(sessions, "start_server", servers.start)
+    yield servers
+    servers.give_back()
+
+
 @pytest.fixture(autouse=True)
 def no_thread_left():
     """Fails a test that leaves a thread behind which would keep a program alive."""

@@ -7,12 +7,12 @@ from local_run import LocalRun
 
 
 @pytest.fixture
-def make_run(tmp_path):
+def make_run(tmp_path, servers_of_test):
     """Calls of LocalRun."""
     made = []
 
     def make(**arguments: Any) -> LocalRun:
-        made.append(LocalRun(tmp_path / str(len(made)), **arguments))
+        made.append(LocalRun(tmp_path / str(len(made)), servers_of_test, **arguments))
         return made[-1]
 
     yield make

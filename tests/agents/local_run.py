@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import gymnasium
-import portpicker
+from spare_servers import RentedServers
 
 from distrl.agents.actor_learner_agent import ActorLearnerAgent
 from distrl.agents.apex_agent import ApexAgent
@@ -127,6 +127,7 @@ class LocalRun:
     def __init__(
         self,
         run_dir: pathlib.Path,
+        servers: RentedServers,
         num_ps: int = 1,
         num_memories: int = 1,
         num_actors: int = 2,
@@ -135,10 +136,10 @@ class LocalRun:
         policies: FailurePolicies = POLICIES,
         **conditions: Any,
     ):
-        counts = (num_ps, num_memories, 1)
+        counts = {"ps": num_ps, "memory": num_memories, "learner": 1}
         hosts = [
-            tuple(f"127.0.0.1:{portpicker.pick_unused_port()}" for _ in range(count))
-            for count in counts
+            tuple(servers.address(job, index) for index in range(count))
+            for job, count in counts.items()
         ]
         self.cluster = ClusterSpec(*hosts, num_actors)
         self.run_dir = run_dir

@@ -6,6 +6,7 @@ import time
 
 import portpicker
 import pytest
+from spare_servers import RentedServers
 
 from distrl.cluster import sessions
 from distrl.cluster.channel import Address
@@ -31,9 +32,16 @@ NOTHING_RETURNS = FailurePolicies(memory="fail", learner="fail", ps="fail")
 class Cluster:
     """ps 0 with its monitor, and Tasks that join it; all in this process."""
 
-    def __init__(self, run_dir: pathlib.Path, timeouts: Timeouts, **conditions):
-        hosts = [f"127.0.0.1:{portpicker.pick_unused_port()}" for _ in range(3)]
-        self.spec = ClusterSpec((hosts[0],), (hosts[1],), (hosts[2],), 1)
+    def __init__(
+        self,
+        run_dir: pathlib.Path,
+        servers: RentedServers,
+        timeouts: Timeouts,
+        **conditions,
+    ):
+        ps = f"127.0.0.1:{portpicker.pick_unused_port()}"  # nobody listens before it
+        memory, learner = (servers.address(job, 0) for job in ("memory", "learner"))
+        self.spec = ClusterSpec((ps,), (memory,), (learner,), 1)
         self.run_dir = run_dir
         (run_dir / "metrics").mkdir()
         stop = StopConditions(**conditions)
@@ -93,19 +101,19 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path):
-    made = Cluster(tmp_path, TIMEOUTS)
+def cluster(tmp_path, servers_of_test):
+    made = Cluster(tmp_path, servers_of_test, TIMEOUTS)
     yield made
     made.end()
 
 
 @pytest.fixture
-def make_cluster(tmp_path):
+def make_cluster(tmp_path, servers_of_test):
     """Calls of Cluster with other timeouts or with stop conditions."""
     made = []
 
     def make(timeouts: Timeouts = TIMEOUTS, **conditions) -> Cluster:
-        made.append(Cluster(tmp_path, timeouts, **conditions))
+        made.append(Cluster(tmp_path, servers_of_test, timeouts, **conditions))
         return made[-1]
 
     yield make
