@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 
-import portpicker
 import tensorflow.compat.v1 as tf
+from addresses import unused_address
 
 from distrl.cluster import sessions
 
@@ -33,7 +33,7 @@ class RentedServers:
     def address(self, job: str, index: int) -> str:
         """Where this task of the test is to listen."""
         spare = _spare[job, index]
-        address = spare.pop() if spare else _unused_address()
+        address = spare.pop() if spare else unused_address()
         self._rented[address] = False
         return address
 
@@ -56,7 +56,3 @@ class RentedServers:
                 job, index, server = _servers[address]
                 tf.Session.reset(server.target)
                 _spare[job, index].append(address)
-
-
-def _unused_address() -> str:
-    return f"127.0.0.1:{portpicker.pick_unused_port()}"

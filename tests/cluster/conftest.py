@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import portpicker
 import pytest
+from addresses import unused_address
 
 from distrl.cluster import sessions
 from distrl.cluster.channel import Address, ChannelClient, ChannelOwner
@@ -34,7 +34,7 @@ def servers() -> list[tuple[Address, str]]:
     """Two servers of this process, with their targets."""
     found = []
     for index in range(2):
-        address = Address("ps", index, f"127.0.0.1:{portpicker.pick_unused_port()}")
+        address = Address("ps", index, unused_address())
         server = sessions.start_server(address.job, index, address.host)
         found.append((address, server.target))
     return found

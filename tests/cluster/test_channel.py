@@ -8,8 +8,8 @@ import threading
 import time
 
 import numpy as np
-import portpicker
 import pytest
+from addresses import unused_address
 
 from distrl.cluster import sessions
 from distrl.cluster.channel import Address, ChannelClient
@@ -158,7 +158,7 @@ def test_a_new_incarnation_is_another_queue(bench, make_message):
 
 
 def test_opening_towards_nobody_fails_at_once(bench):
-    address = Address("memory", 3, f"127.0.0.1:{portpicker.pick_unused_port()}")
+    address = Address("memory", 3, unused_address())
     start = time.monotonic()
     with pytest.raises(PeerUnreachable, match=f"nobody listens at {address.host}"):
         ChannelClient(bench.spec(), address, "run1", timeout=30.0)

@@ -10,8 +10,8 @@ import signal
 import time
 
 import numpy as np
-import portpicker
 import pytest
+from addresses import unused_address
 from serving_child import CHANNEL, RUN
 
 from distrl.cluster.channel import Address, ChannelClient, ChannelOwner
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(120)  # the children load for 25 s on a busy ma
 @pytest.fixture(scope="module")
 def pair(start_child):
     """A task that serves, and the one that will take its place."""
-    host = f"127.0.0.1:{portpicker.pick_unused_port()}"
+    host = unused_address()
     first, second = start_child(host, 1), start_child(host, 2)
     first.serve()
     return Address("memory", 0, host), first, second

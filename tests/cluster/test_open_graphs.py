@@ -1,12 +1,19 @@
 """Graphs are counted as long as they are kept, and what a loop adds is seen."""
 
 import gc
+import weakref
 
 import pytest
 import tensorflow.compat.v1 as tf
 
 from distrl.cluster import open_graphs, sessions
 from distrl.cluster.local_session import local_session
+
+
+@pytest.fixture(autouse=True)
+def only_own_graphs(monkeypatch):
+    """Threads of earlier tests may still end, and let go of their graphs."""
+    monkeypatch.setattr(open_graphs, "_graphs", weakref.WeakSet())
 
 
 def counted():

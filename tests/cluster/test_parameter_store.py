@@ -7,8 +7,8 @@ import threading
 import time
 
 import numpy as np
-import portpicker
 import pytest
+from addresses import unused_address
 
 from distrl.cluster.channel import Address
 from distrl.cluster.parameter_store import ParameterStore
@@ -108,7 +108,7 @@ def test_no_read_is_torn_under_a_writer_at_full_speed(make_store):
 
 
 def test_nobody_at_the_address_is_named_in_bounded_time():
-    address = Address("ps", 0, f"127.0.0.1:{portpicker.pick_unused_port()}")
+    address = Address("ps", 0, unused_address())
     store = ParameterStore("p", [address], run=1, timeout=1.0)
     start = time.monotonic()
     for call in (store.version, store.read, lambda: store.write(0, filled(0, 1))):

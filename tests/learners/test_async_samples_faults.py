@@ -248,10 +248,10 @@ def test_restarted_workers_get_the_newest_parameters():
 
     def step_to_a_newer_version():
         optimizer.step()
-        return first_versions()[-1] > 0
+        return first_versions()[-1] > first_versions()[1]
 
     with AsyncSamplesOptimizer(workers, trainer, settings) as optimizer:
-        stats = run_until(optimizer, worker_restarts=4, sampled_rows=99)
+        stats = run_until(optimizer, worker_restarts=4, sampled_rows=100)
         wait_until(step_to_a_newer_version)
     assert stats["healthy_workers"] == 1
     assert all(source.closed for source in sources)

@@ -4,8 +4,8 @@ import pathlib
 import threading
 import time
 
-import portpicker
 import pytest
+from addresses import unused_address
 from spare_servers import RentedServers
 
 from distrl.cluster import sessions
@@ -39,7 +39,7 @@ class Cluster:
         timeouts: Timeouts,
         **conditions,
     ):
-        ps = f"127.0.0.1:{portpicker.pick_unused_port()}"  # nobody listens before it
+        ps = unused_address()  # nobody listens before it
         memory, learner = (servers.address(job, 0) for job in ("memory", "learner"))
         self.spec = ClusterSpec((ps,), (memory,), (learner,), 1)
         self.run_dir = run_dir

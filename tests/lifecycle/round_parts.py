@@ -3,7 +3,7 @@
 import itertools
 
 import numpy as np
-import portpicker
+from addresses import unused_address
 
 from distrl.cluster import sessions
 from distrl.cluster.channel import Address
@@ -16,7 +16,7 @@ _numbers = itertools.count(0xABC)
 
 def start_ps(index: int = 0) -> Address:
     """A ps; its server ends with the process."""
-    address = Address("ps", index, f"127.0.0.1:{portpicker.pick_unused_port()}")
+    address = Address("ps", index, unused_address())
     sessions.start_server(address.job, address.index, address.host)
     return address
 

@@ -4,8 +4,8 @@ import threading
 import time
 
 import numpy as np
-import portpicker
 import pytest
+from addresses import unused_address
 from round_parts import RunOnPs, parameters, plan, start_ps
 
 from distrl.cluster.channel import Address
@@ -122,7 +122,7 @@ def test_writing_never_waits_and_little_is_kept(run):
 
 
 def test_nobody_there():
-    address = Address("ps", 0, f"127.0.0.1:{portpicker.pick_unused_port()}")
+    address = Address("ps", 0, unused_address())
     board, reader = (
         RoundBoard("1", address, "parameters", timeout=2.0),
         RoundReader("1", address, "actor/0", timeout=2.0),

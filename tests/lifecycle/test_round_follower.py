@@ -4,8 +4,8 @@ import threading
 import time
 
 import numpy as np
-import portpicker
 import pytest
+from addresses import unused_address
 from round_parts import RunOnPs, parameters, plan, start_ps
 
 from distrl.cluster.channel import Address
@@ -178,7 +178,7 @@ def test_the_last_plan_needs_no_parameters(rig):
 
 
 def test_silence_of_the_ps_is_raised(rig):
-    dead = Address("ps", 0, f"127.0.0.1:{portpicker.pick_unused_port()}")
+    dead = Address("ps", 0, unused_address())
     run = RunOnPs(dead)
     ended = threading.Event()
     follower = RoundFollower(run.reader(), None, 0.5, ended.set)
