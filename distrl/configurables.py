@@ -196,6 +196,10 @@ SerialVectorEnvironment.environment_factory = @gymnasium_environment()
 SharedMemoryVectorEnvironment.environment_factory = @gymnasium_environment()
 """
 
+#: Bindings under which environments live in the process that makes them: for one that
+#: is a worker itself, among as many as there are cores.
+WITHOUT_CHILDREN = ("SharedMemoryVectorEnvironment.start_method = 'inline'",)
+
 
 def read_experiment(file: str, bindings: Sequence[str] = ()) -> Experiment:
     """The experiment of a gin file, under further bindings.

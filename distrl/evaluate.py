@@ -113,7 +113,8 @@ def make_world(
     from distrl.core.seeds import EnvironmentSeeds
     from distrl.worlds.example_index import ExampleIndex
 
-    agent = configurables.read_experiment(str(config)).agent
+    alone = configurables.WITHOUT_CHILDREN  # --num_workers says how many processes play
+    agent = configurables.read_experiment(str(config), alone).agent
     arrays, _ = CheckpointStore(checkpoint.parent).load(checkpoint)
     slots = num_slots(episodes, num_workers)
     environment = agent.make_environment(seed, "evaluation", 1, slots)

@@ -24,7 +24,7 @@ from distrl.environments.vector_environment import (
 )
 from distrl.worlds.example_index import ExampleIndex
 from distrl.worlds.messages import Message
-from distrl.worlds.participant import Participant
+from distrl.worlds.outside_participant import OutsideParticipant
 from distrl.worlds.world import Turns, World
 
 #: From `participants`, a seat each, and the `index` that numbers the games, to a world
@@ -205,25 +205,12 @@ class WorldEnvironments(VectorEnvironment):
             game.world.shutdown()
 
 
-class _Player(Participant):
-    """A seat that is moved from outside, and remembers what it was given."""
-
-    reward = 0.0
-
-    def observe(self, message: Message) -> None:
-        super().observe(message)
-        self.reward += float(message.get("reward", 0.0))
-
-    def take_reward(self) -> float:
-        reward, self.reward = self.reward, 0.0
-        return reward
-
-
 class _Game:
     """A world, the seat that learns in its newest game, and who is to act."""
 
     def __init__(self, game: Game, num_seats: int):
-        self._players = [_Player(f"seat {seat}") for seat in range(num_seats)]
+        names = [f"seat {seat}" for seat in range(num_seats)]
+        self._players = [OutsideParticipant(name) for name in names]
         self._index = ExampleIndex(None)
         self.world = game(participants=self._players, index=self._index)
         self._turns: Turns | None = None
@@ -238,7 +225,7 @@ class _Game:
             self.learning = next(self._seats)
 
     @property
-    def seat(self) -> _Player:
+    def seat(self) -> OutsideParticipant:
         """The one that learns."""
         return self._players[self.learning]
 

@@ -15,6 +15,7 @@ from typing import Any
 from absl import logging
 
 from distrl.core import child_loop, remote_errors, wire
+from distrl.core.inline_link import InlineLink
 from distrl.core.promises import Promise, WaitStopped
 from distrl.core.remote_errors import ChildDied, ChildFailed
 from distrl.core.threads import Deadline
@@ -255,7 +256,7 @@ class Link:
         self._process = None
 
 
-def end_links(links: Sequence[Link], close_secs: float) -> None:
+def end_links(links: Sequence[Link | InlineLink], close_secs: float) -> None:
     """Ends children together: ask, then terminate, then kill; raises nothing.
 
     Takes at most twice `close_secs`, and 5 s for the kernel to end what was killed.

@@ -105,7 +105,7 @@ class Host:
         try:
             descriptor = self._receive_descriptor() if kind == wire.DESCRIPTOR else ()
             method, args, kwargs = pickle.loads(body)
-            result = self._perform(kind, method, (*descriptor, *args), kwargs)
+            result = perform(self._object, kind, method, (*descriptor, *args), kwargs)
             reply = self._pack(method, result)
         except Terminated:
             raise
@@ -113,13 +113,6 @@ class Host:
             answer = wire.ERROR if isinstance(error, Exception) else wire.FATAL
             reply = remote_errors.encode(error, f"in {method!r} of {self._name}")
         return self._send(answer, request, reply) and answer != wire.FATAL
-
-    def _perform(self, kind: int, name: str, args: Any, kwargs: Any) -> Any:
-        if kind == wire.GET:
-            return getattr(self._object, name)
-        if kind == wire.SET:
-            return setattr(self._object, name, *args)
-        return getattr(self._object, name)(*args, **kwargs)
 
     def _pack(self, method: str, result: Any) -> bytes:
         try:
@@ -165,6 +158,15 @@ class Host:
         if len(data) < size:
             raise Terminated
         return data
+
+
+def perform(target: Any, kind: int, name: str, args: Any, kwargs: Any) -> Any:
+    """What a request asks of the object."""
+    if kind == wire.GET:
+        return getattr(target, name)
+    if kind == wire.SET:
+        return setattr(target, name, *args)
+    return getattr(target, name)(*args, **kwargs)
 
 
 def _watch_parent(host: Host) -> NoReturn:

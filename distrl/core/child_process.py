@@ -23,11 +23,13 @@ import cloudpickle
 
 from distrl.core import wire
 from distrl.core.child_link import Link, end_links
+from distrl.core.inline_link import InlineLink
 from distrl.core.promises import Outcome, Promise, WaitStopped, collect
 from distrl.core.remote_errors import ChildDied, ChildFailed, RemoteTraceback
 
 __all__ = [
     "FORKSERVER_PRELOAD",
+    "INLINE",
     "START_METHODS",
     "ChildDied",
     "ChildFailed",
@@ -43,6 +45,7 @@ __all__ = [
 ]
 
 START_METHODS = ("forkserver", "spawn", "fork")
+INLINE = "inline"  # in place of a start method: there is no process
 
 # What the fork server imports once, so that a child finds it ready. It costs the first
 # start about a second and the server's memory (tens of MB, shared with the children as
@@ -71,6 +74,10 @@ class ChildProcess:
     the end is. An exception in a method is raised by the promise and changes nothing
     else. Setting `stop` ends every wait within 0.2 s.
 
+    Under the start method "inline" the object lives in this process, and calls are done
+    at once: to debug it, or where there are enough processes. Then nothing is limited,
+    and what ends a process ends this one.
+
     Use it from one thread at a time. With "forkserver" the children get the environment
     variables that were set at the first such start in this program.
 
@@ -78,7 +85,7 @@ class ChildProcess:
     an unknown start method, or for "fork" once TensorFlow is loaded.
     """
 
-    _link: Link | None = None
+    _link: Link | InlineLink | None = None
     _closed = False
     _finalizer: Any = None
 
@@ -124,13 +131,18 @@ class ChildProcess:
             raise RuntimeError(f"{self.name}: start() in state {self.state!r}")
         if self._start_method == "forkserver":
             multiprocessing.set_forkserver_preload(list(self._preload))
-        self._link = link = Link(self.name, self._limits.call_secs, self._stop)
+        self._link = link = self._new_link()
         exit_secs = min(self._limits.close_secs, _EXIT_SECS)
         self._finalizer = multiprocessing.util.Finalize(
             self, end_links, ([link], exit_secs), exitpriority=_EXIT_PRIORITY
         )
         link.start(self._factory, self._start_method)
         self._factory = b""
+
+    def _new_link(self) -> Link | InlineLink:
+        if self._start_method == INLINE:
+            return InlineLink(self.name)
+        return Link(self.name, self._limits.call_secs, self._stop)
 
     def wait_ready(self, timeout: float | None = None) -> Any:
         """What the object's `describe()` returned, None without one.
@@ -166,7 +178,7 @@ class ChildProcess:
         """
         return self._running(method).request_with_descriptor(method, fd, args)
 
-    def _running(self, what: str) -> Link:
+    def _running(self, what: str) -> Link | InlineLink:
         if self._link is None or self.state in ("closing", "closed"):
             raise RuntimeError(f"{self.name}: {what!r} in state {self.state!r}")
         return self._link
@@ -219,9 +231,9 @@ def close_all(children: Iterable[ChildProcess]) -> None:
 
 
 def _check_start_method(start_method: str) -> None:
-    if start_method not in START_METHODS:
-        text = f"start_method must be one of {START_METHODS}, got {start_method!r}"
-        raise ValueError(text)
+    allowed = (*START_METHODS, INLINE)
+    if start_method not in allowed:
+        raise ValueError(f"start_method must be one of {allowed}, got {start_method!r}")
     if start_method == "fork" and "tensorflow" in sys.modules:
         raise ValueError(
             "start_method 'fork' hangs children once TensorFlow is loaded: "

@@ -45,7 +45,8 @@ class ParallelEnvironment(ProcessSlots):
           start_serially: waits for each process before it starts the next one.
           blocking: steps and resets one environment after the other.
           flatten: lists of leaves travel in place of nests; the result is the same.
-          start_method: "forkserver" or "spawn"; "fork" only without TensorFlow.
+          start_method: "forkserver" or "spawn"; "fork" only without TensorFlow;
+            "inline" starts nothing: the environments live in this process.
           limits: on waiting for starts, steps, and the end.
 
         Raises what SharedMemoryVectorEnvironment raises.

@@ -54,7 +54,8 @@ class ProcessEnvironment:
           environment_factory: called in the child.
           name: for messages.
           flatten: lists of leaves travel in place of nests; the result is the same.
-          start_method: "forkserver" or "spawn"; "fork" only without TensorFlow.
+          start_method: "forkserver" or "spawn"; "fork" only without TensorFlow;
+            "inline" starts nothing: the environment lives in this process.
           limits: on waiting for the start, replies, and the end.
           seed: of the first reset, unless that has one of its own.
 

@@ -50,7 +50,8 @@ class SharedMemoryVectorEnvironment(ProcessSlots):
           seeds: of the environments' first resets.
           settings: what any back-end takes.
           environments_per_process: None for as many processes as there are cores.
-          start_method: "forkserver" or "spawn"; "fork" only without TensorFlow.
+          start_method: "forkserver" or "spawn"; "fork" only without TensorFlow;
+            "inline" starts nothing: the environments live in this process.
           copy: whether observations that were returned are the caller's own. If not,
             they are valid until the next step but one writes over them.
           limits: on waiting for starts, steps, and the end.

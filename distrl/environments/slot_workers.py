@@ -78,10 +78,12 @@ class SlotWorker:
 class SharedMemoryWorker(SlotWorker):
     """Observations, rewards, flags and actions are in memory that both sides have."""
 
+    _shared: SharedArrays | None = None
+
     def attach(self, fd: int, layout: Any, buffers: int) -> None:
         """Takes the block of all workers, with so many buffers of a step."""
-        shared = SharedArrays.attach(fd, layout)
-        rows = [array[self._range] for array in shared.arrays]
+        self._shared = SharedArrays.attach(fd, layout)
+        rows = [array[self._range] for array in self._shared.arrays]
         self._buffers, self._actions = split_fields(self._slots.spec, rows, buffers)
 
     def reset(
@@ -96,6 +98,11 @@ class SharedMemoryWorker(SlotWorker):
         actions = unflatten_as(self._slots.spec.action, self._actions)
         rows = self._slots.split(actions)
         return _portable(self._slots.step(rows, self._buffers[buffer]))
+
+    def close(self) -> None:
+        if self._shared is not None:
+            self._shared.close()
+        super().close()
 
 
 class PipeWorker(SlotWorker):

@@ -11,8 +11,8 @@ from distrl.core.specs import EnvironmentSpec, Nest, describe
 from distrl.networks.discrete import discrete_action
 
 ACTION_MASK = "action_mask"
-#: The value of an action that is not legal: below any other, and finite, for 0 · −∞ is
-#: not 0.
+#: The value or logit of an action that is not legal, or does not exist: below any
+#: other, and finite, for 0 · −∞ is not 0.
 ILLEGAL = -1e30
 
 

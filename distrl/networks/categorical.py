@@ -13,11 +13,10 @@ from distrl.networks.action_elements import (
     shaped_bounds,
     shaped_elements,
 )
+from distrl.networks.action_mask import ILLEGAL
 
 # More logits than this are a mistake: an action that is an image, or without bounds.
 MAX_LOGITS = 2**16
-# The logit of a value that an element does not have; finite, for 0 · −∞ is not 0.
-NEVER = -1e30
 
 
 class Categorical:
@@ -109,7 +108,7 @@ class CategoricalFactory:
         exists = np.arange(largest) < counts[:, None]  # [E, V]
         place = np.where(exists, first[:, None] + np.arange(largest), 0)
         logits = tf.gather(parameters, place, axis=1)  # [B, E, V]
-        return Categorical(self.raw_spec, tf.where_v2(exists, logits, NEVER))
+        return Categorical(self.raw_spec, tf.where_v2(exists, logits, ILLEGAL))
 
     def to_environment(self, raw: np.ndarray) -> np.ndarray:
         """What the environment takes, NumPy: the action itself."""

@@ -11,6 +11,7 @@ from pettingzoo import AECEnv, ParallelEnv
 
 from distrl.worlds.example_index import ExampleIndex
 from distrl.worlds.messages import Message
+from distrl.worlds.outside_participant import OutsideParticipant
 from distrl.worlds.participant import Participant
 from distrl.worlds.world import Turns, World
 
@@ -20,8 +21,8 @@ MakeWorld = Callable[[Sequence[Participant], ExampleIndex], World]
 Spaces = Mapping[str, Space]
 
 
-class _Outsider(Participant):
-    """Somebody who is moved from outside: remembers what it was told."""
+class _Outsider(OutsideParticipant):
+    """Remembers what it was told of the episode, and whether it is out."""
 
     def __init__(self, name: str):
         super().__init__(name)
@@ -32,16 +33,11 @@ class _Outsider(Participant):
 
     def observe(self, message: Message) -> None:
         super().observe(message)
-        self.reward += float(message.get("reward", 0.0))
         self.out = bool(message.get("episode_done", False))
 
     def act(self) -> Message:
         """What it says once it is out: nothing."""
         return {}
-
-    def take_reward(self) -> float:
-        reward, self.reward = self.reward, 0.0
-        return reward
 
     def end(self, over: bool) -> tuple[bool, bool]:
         """Whether it was terminated, and truncated. When the episode is over, it was

@@ -6,13 +6,20 @@ import sys
 
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 from gymnasium import spaces
 
 from distrl import configurables
-from distrl.agents.evaluation_world import MAX_SLOTS, EvaluationWorld, num_slots
+from distrl.agents.evaluation_world import (
+    MAX_SLOTS,
+    EvaluationWorld,
+    num_slots,
+    returns_of,
+)
 from distrl.checkpoints.checkpoint_store import CheckpointStore
 from distrl.environments.serial_vector_environment import SerialVectorEnvironment
+from distrl.evaluate import make_world
 from distrl.learners.learning_session import LearningSession
 from distrl.worlds.example_index import ExampleIndex
 
@@ -136,6 +143,24 @@ def test_evaluations_are_the_same_with_any_number_of_workers(run_dir):
     assert found["mean_return"] == np.mean(found["returns"])
     assert found["min_return"] == min(found["returns"]) < found["max_return"]
     assert found["counters"] == {"learner_steps": 0}
+
+
+@pytest.mark.timeout(60)
+def test_environments_live_with_their_worker(run_dir):
+    """Wherever those of actors live: so many processes play as were asked for."""
+    (checkpoint,) = (run_dir / "checkpoints").glob("0*")
+    played = {}
+    for back_end in ("Serial", "SharedMemory"):
+        config = run_dir / f"{back_end}.gin"
+        kind = f"ApexAgent.environment_factory = @{back_end}VectorEnvironment"
+        config.write_text(CONFIG + kind)
+        before = set(psutil.Process().children())
+        with make_world(config, checkpoint, 9, 3, 1, 0) as world:
+            while world.parley():
+                pass
+            assert set(psutil.Process().children()) == before
+            played[back_end] = returns_of(world.report())
+    assert played["Serial"] == played["SharedMemory"] and len(played["Serial"]) == 9
 
 
 @pytest.mark.timeout(120)

@@ -40,7 +40,7 @@ def shared(each: int | None, copy: bool = True) -> Maker:
     )
 
 
-#: Every kind of processes.
+#: Every kind of processes, and those of none.
 BACK_ENDS: dict[str, Maker] = {
     "parallel": parallel,
     "parallel, flat": functools.partial(parallel, flatten=True),
@@ -50,6 +50,8 @@ BACK_ENDS: dict[str, Maker] = {
     "shared, 2 each": shared(2),
     "shared, 3 each": shared(3),
     "shared, no copy": shared(1, copy=False),
+    "parallel, inline": functools.partial(parallel, start_method="inline"),
+    "shared, inline": functools.partial(shared(2), start_method="inline"),
 }
 #: Those that differ in how they fail: pipes with a process each, and shared memory
 #: with slots 0 and 1 in one process.

@@ -1,0 +1,107 @@
+"""What stands in for a child process and the link to it, where none is started."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from distrl.core import child_loop, remote_errors, wire
+from distrl.core.promises import Promise
+from distrl.core.remote_errors import ChildFailed
+from distrl.core.threads import Deadline
+
+
+class InlineLink:
+    """The parent's end of a child that lives in the parent.
+
+    A request is done before the call returns: nobody waits, so no limit is kept. Errors
+    come out of promises as they would from a process; SystemExit and KeyboardInterrupt
+    are this process's own and go through.
+    """
+
+    pid: int | None = None
+    exitcode: int | None = None
+    alive = False  # there is no process
+    awaited: Sequence[tuple[int, int]] = ()
+
+    def __init__(self, name: str):
+        self.name, self.state = name, "starting"
+        self.ready = Promise("start", self)
+        self._object: Any = None
+
+    def start(self, factory: bytes, method: str) -> None:
+        """Makes the object; `ready` says how that went."""
+        self.state = "failed"
+        try:
+            self._object = pickle.loads(factory)()
+            describe = getattr(self._object, "describe", None)
+            described = describe() if describe else None
+        except Exception as error:  # noqa: BLE001  any factory
+            self._fail(self.ready, error, "while it was made")
+            return
+        self.ready.settle(described)
+        self.state = "ready"
+
+    def request(
+        self, kind: int, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Promise:
+        """Does what is asked; a fault in it is the promise's outcome."""
+        promise = Promise(method, self)
+        if self.state != "ready":
+            promise.settle(error=ChildFailed(f"{self.name} could not be made"))
+            return promise
+        try:
+            result = child_loop.perform(self._object, kind, method, args, kwargs)
+        except Exception as error:  # noqa: BLE001  any method
+            self._fail(promise, error, f"in {method!r}")
+            return promise
+        promise.settle(result)
+        return promise
+
+    def request_with_descriptor(
+        self, method: str, fd: int, args: Sequence[Any]
+    ) -> Promise:
+        """The same, with a copy of a descriptor for the method."""
+        if self.state == "ready":
+            args = (os.dup(fd), *args)
+        return self.request(wire.DESCRIPTOR, method, args, {})
+
+    def _fail(self, promise: Promise, error: Exception, what: str) -> None:
+        encoded = remote_errors.encode(error, f"{what} of {self.name}, in this process")
+        promise.settle(error=remote_errors.decode(encoded, self.name))
+
+    def wait(self, promise: Promise, timeout: float | None) -> None:
+        """Every promise is settled when it is handed out."""
+
+    def look(self, seconds: float) -> None:
+        """There is nothing to take in."""
+
+    # The end, step by step for `end_links`
+
+    def ask(self) -> None:
+        """Closes the object; what that raises is logged."""
+        if self.state in ("closing", "closed"):
+            return
+        self.state = "closing"
+        try:
+            close = getattr(self._object, "close", None)
+            if close is not None:
+                close()
+        except Exception as error:  # noqa: BLE001  any object
+            logging.warning("%s: its close() raised %r", self.name, error)
+
+    def join(self, deadline: Deadline) -> bool:
+        return True
+
+    def terminate(self) -> None:
+        raise NotImplementedError("there is no process")
+
+    kill = terminate
+
+    def release(self) -> None:
+        """Lets go of the object."""
+        self.state, self._object = "closed", None
