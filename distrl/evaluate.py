@@ -28,7 +28,9 @@ flags.DEFINE_integer("seed", 0, "Of the environments.", lower_bound=0)
 flags.DEFINE_integer(
     "num_workers", 1, "Processes that play; 1: this one alone.", lower_bound=1
 )
-flags.DEFINE_string("checkpoint", "newest", "newest, best, or the path of one.")
+flags.DEFINE_string(
+    "checkpoint", "newest", "newest, best, the name of one of the run, or a path."
+)
 flags.mark_flag_as_required("run_dir")
 
 _STEPS_PER_REQUEST = 64  # of a worker
@@ -38,17 +40,16 @@ def find_checkpoint(run_dir: pathlib.Path, name: str) -> pathlib.Path:
     """The directory of a checkpoint. Raises ConfigError when there is none."""
     from distrl.checkpoints.checkpoint_store import CheckpointStore
 
-    if name not in ("newest", "best"):
-        return pathlib.Path(name)
     checkpoints = run_dir / "checkpoints"
-    path = (
-        CheckpointStore(checkpoints).newest()
-        if name == "newest"
-        else checkpoints / "best"
-    )
-    if path is None or not path.exists():
-        raise ConfigError(f"--run_dir: {run_dir} has no {name} checkpoint")
-    return path
+    if name == "newest":
+        path = CheckpointStore(checkpoints).newest()
+        if path is None:
+            raise ConfigError(f"--run_dir: {run_dir} has no newest checkpoint")
+        return path
+    for path in (checkpoints / name, pathlib.Path(name)):
+        if path.is_dir():
+            return path
+    raise ConfigError(f"--checkpoint: {run_dir} has no {name} checkpoint")
 
 
 def evaluate(

@@ -75,8 +75,8 @@ class ChildProcess:
     else. Setting `stop` ends every wait within 0.2 s.
 
     Under the start method "inline" the object lives in this process, and calls are done
-    at once: to debug it, or where there are enough processes. Then nothing is limited,
-    and what ends a process ends this one.
+    at once: to debug it, or where there are enough processes. Then nothing is pickled
+    and nothing is limited, and what kills the object kills this process.
 
     Use it from one thread at a time. With "forkserver" the children get the environment
     variables that were set at the first such start in this program.
@@ -87,6 +87,7 @@ class ChildProcess:
 
     _link: Link | InlineLink | None = None
     _closed = False
+    _factory: Any = None  # pickled, unless it is for an InlineLink
     _finalizer: Any = None
 
     def __init__(
@@ -101,7 +102,7 @@ class ChildProcess:
         _check_start_method(start_method)
         self.name, self._start_method, self._limits = name, start_method, limits
         self._stop, self._preload = stop, preload
-        self._factory = _pickle_factory(factory, name)
+        self._factory = _portable_factory(factory, name, start_method)
 
     @property
     def state(self) -> str:
@@ -137,7 +138,7 @@ class ChildProcess:
             self, end_links, ([link], exit_secs), exitpriority=_EXIT_PRIORITY
         )
         link.start(self._factory, self._start_method)
-        self._factory = b""
+        self._factory = None
 
     def _new_link(self) -> Link | InlineLink:
         if self._start_method == INLINE:
@@ -225,7 +226,7 @@ def close_all(children: Iterable[ChildProcess]) -> None:
         links, max([c._limits.close_secs for c in children if c._link], default=0)
     )
     for child in children:
-        child._closed, child._factory = True, b""
+        child._closed, child._factory = True, None
         if child._finalizer is not None:
             child._finalizer.cancel()
 
@@ -241,9 +242,12 @@ def _check_start_method(start_method: str) -> None:
         )
 
 
-def _pickle_factory(factory: Callable[[], Any], name: str) -> bytes:
+def _portable_factory(factory: Callable[[], Any], name: str, start_method: str) -> Any:
+    """What a link is given of it."""
     if not callable(factory):
         raise TypeError(f"{name}: expected a factory, got a non-callable {factory!r}")
+    if start_method == INLINE:
+        return factory
     try:
         return cloudpickle.dumps(factory)
     except Exception as error:

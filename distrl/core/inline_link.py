@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -18,9 +17,9 @@ from distrl.core.threads import Deadline
 class InlineLink:
     """The parent's end of a child that lives in the parent.
 
-    A request is done before the call returns: nobody waits, so no limit is kept. Errors
-    come out of promises as they would from a process; SystemExit and KeyboardInterrupt
-    are this process's own and go through.
+    A request is done before the call returns: nobody waits, so no limit is kept, and
+    nothing is pickled. Errors come out of promises as they would from a process; an
+    object that leaves it (SystemExit) has failed, and is closed.
     """
 
     pid: int | None = None
@@ -33,15 +32,15 @@ class InlineLink:
         self.ready = Promise("start", self)
         self._object: Any = None
 
-    def start(self, factory: bytes, method: str) -> None:
+    def start(self, factory: Callable[[], Any], method: str) -> None:
         """Makes the object; `ready` says how that went."""
-        self.state = "failed"
         try:
-            self._object = pickle.loads(factory)()
+            self._object = factory()
             describe = getattr(self._object, "describe", None)
             described = describe() if describe else None
-        except Exception as error:  # noqa: BLE001  any factory
-            self._fail(self.ready, error, "while it was made")
+        except (Exception, SystemExit) as error:
+            self._settle(self.ready, error, f"in {self.name}, while it was made")
+            self._fail()
             return
         self.ready.settle(described)
         self.state = "ready"
@@ -52,14 +51,16 @@ class InlineLink:
         """Does what is asked; a fault in it is the promise's outcome."""
         promise = Promise(method, self)
         if self.state != "ready":
-            promise.settle(error=ChildFailed(f"{self.name} could not be made"))
+            promise.settle(error=ChildFailed(f"{self.name} has failed before"))
             return promise
         try:
             result = child_loop.perform(self._object, kind, method, args, kwargs)
-        except Exception as error:  # noqa: BLE001  any method
-            self._fail(promise, error, f"in {method!r}")
-            return promise
-        promise.settle(result)
+        except (Exception, SystemExit) as error:
+            self._settle(promise, error, f"in {method!r} of {self.name}")
+            if isinstance(error, SystemExit):
+                self._fail()
+        else:
+            promise.settle(result)
         return promise
 
     def request_with_descriptor(
@@ -70,9 +71,13 @@ class InlineLink:
             args = (os.dup(fd), *args)
         return self.request(wire.DESCRIPTOR, method, args, {})
 
-    def _fail(self, promise: Promise, error: Exception, what: str) -> None:
-        encoded = remote_errors.encode(error, f"{what} of {self.name}, in this process")
+    def _settle(self, promise: Promise, error: BaseException, where: str) -> None:
+        encoded = remote_errors.encode(error, where)
         promise.settle(error=remote_errors.decode(encoded, self.name))
+
+    def _fail(self) -> None:
+        self.state = "failed"
+        self._close_object()
 
     def wait(self, promise: Promise, timeout: float | None) -> None:
         """Every promise is settled when it is handed out."""
@@ -83,15 +88,19 @@ class InlineLink:
     # The end, step by step for `end_links`
 
     def ask(self) -> None:
-        """Closes the object; what that raises is logged."""
-        if self.state in ("closing", "closed"):
-            return
-        self.state = "closing"
+        """Closes the object, unless that was done."""
+        if self.state != "closed":
+            self.state = "closing"
+            self._close_object()
+
+    def _close_object(self) -> None:
+        """What its own close() raises is logged."""
         try:
             close = getattr(self._object, "close", None)
+            self._object = None
             if close is not None:
                 close()
-        except Exception as error:  # noqa: BLE001  any object
+        except (Exception, SystemExit) as error:
             logging.warning("%s: its close() raised %r", self.name, error)
 
     def join(self, deadline: Deadline) -> bool:
@@ -103,5 +112,5 @@ class InlineLink:
     kill = terminate
 
     def release(self) -> None:
-        """Lets go of the object."""
-        self.state, self._object = "closed", None
+        """Nothing is held any more."""
+        self.state = "closed"

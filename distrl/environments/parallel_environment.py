@@ -46,7 +46,8 @@ class ParallelEnvironment(ProcessSlots):
           blocking: steps and resets one environment after the other.
           flatten: lists of leaves travel in place of nests; the result is the same.
           start_method: "forkserver" or "spawn"; "fork" only without TensorFlow;
-            "inline" starts nothing: the environments live in this process.
+            "inline" starts nothing: the environments live in this process, without
+            pickling and without limits (see ChildProcess).
           limits: on waiting for starts, steps, and the end.
 
         Raises what SharedMemoryVectorEnvironment raises.

@@ -55,7 +55,8 @@ class ProcessEnvironment:
           name: for messages.
           flatten: lists of leaves travel in place of nests; the result is the same.
           start_method: "forkserver" or "spawn"; "fork" only without TensorFlow;
-            "inline" starts nothing: the environment lives in this process.
+            "inline" starts nothing: the environment lives in this process, without
+            pickling and without limits (see ChildProcess).
           limits: on waiting for the start, replies, and the end.
           seed: of the first reset, unless that has one of its own.
 

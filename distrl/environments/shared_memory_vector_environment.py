@@ -51,7 +51,8 @@ class SharedMemoryVectorEnvironment(ProcessSlots):
           settings: what any back-end takes.
           environments_per_process: None for as many processes as there are cores.
           start_method: "forkserver" or "spawn"; "fork" only without TensorFlow;
-            "inline" starts nothing: the environments live in this process.
+            "inline" starts nothing: the environments live in this process, without
+            pickling and without limits (see ChildProcess).
           copy: whether observations that were returned are the caller's own. If not,
             they are valid until the next step but one writes over them.
           limits: on waiting for starts, steps, and the end.

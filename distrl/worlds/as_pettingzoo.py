@@ -117,7 +117,12 @@ class _WorldEnvironment:
         name: str = "world",
     ):
         """`make_world` is given a participant for each agent, in the order of the
-        spaces."""
+        spaces. Raises ValueError for agents that have not both of them."""
+        if set(observation_spaces) != set(action_spaces):
+            raise ValueError(
+                "expected the same agents in both, got spaces of observations for "
+                f"{list(observation_spaces)} and of actions for {list(action_spaces)}"
+            )
         self.metadata = {
             "name": name,
             "render_modes": ["ansi"],

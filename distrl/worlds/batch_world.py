@@ -130,9 +130,11 @@ class BatchWorld(World):
             world.reset()
 
     def reset_metrics(self) -> None:
+        self._check_open()
         self.world.reset_metrics()
 
     def save(self, directory: pathlib.Path) -> None:
+        self._check_open()
         self.world.save(directory)
 
     def shutdown(self) -> None:

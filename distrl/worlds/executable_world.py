@@ -3,22 +3,50 @@
 from __future__ import annotations
 
 from distrl.worlds.messages import Message
-from distrl.worlds.multi_agent_world import MultiAgentWorld
+from distrl.worlds.numbered_world import NumberedWorld
 from distrl.worlds.world import Turns
 
 
-class ExecutableWorld(MultiAgentWorld):
+class ExecutableWorld(NumberedWorld):
     """Each act changes the world, and then every seat, the actor's too, is told what it
     perceives of it.
 
-        0 acts ► execute ► 0, 1 perceive ► 1 acts ► execute ► 0, 1 perceive
+        0, 1 are shown ► 0 acts ► execute ► 0, 1 perceive ► 1 acts ► execute ► …
 
-    Each copy of it has a state of its own: what `init_world` makes.
+    A game of your own says what its state is, what acts do to it, what is seen of it,
+    and when it is over:
+
+        class Nim(ExecutableWorld):
+            def init_world(self):
+                self.left = 7
+
+            def show(self, seat):
+                return {"observation": self.left}
+
+            def execute(self, seat, act):
+                self.left -= act["action"]
+
+            def perceive(self, seat, actor, act):
+                won = float(seat == actor) if self.over(act) else 0.0
+                return {**self.show(seat), "reward": won}
+
+            def over(self, act):
+                return self.left <= 0
+
+        Nim([player, other], ExampleIndex(100))  # an epoch of 100 games
+
+    A parley is a round, in which every seat acts once; the rest of it is left out when
+    the episode ends. Whoever rules it, its `init_world` begins each episode, in each
+    copy of the world: a random state follows from `self.number`, for the same number to
+    be the same episode wherever it is played.
     """
 
     def init_world(self) -> None:
-        """Makes the state of the world: when it is made, in each copy, and in a
-        reset."""
+        """Makes the state of the world, at the beginning of each episode."""
+
+    def show(self, seat: int) -> Message | None:
+        """What a seat observes before the first act of an episode; None: nothing."""
+        return None
 
     def execute(self, seat: int, act: Message) -> None:
         """What the act of a seat does to the world."""
@@ -27,17 +55,28 @@ class ExecutableWorld(MultiAgentWorld):
         """What a seat observes of the act of another, or of its own; None: nothing."""
         return None if seat == actor else act
 
-    def _clear(self) -> None:
-        super()._clear()
+    def over(self, act: Message) -> bool:
+        """Whether the episode has ended with this act, which was executed: by default,
+        whether it says so itself."""
+        return bool(act.get("episode_done", False))
+
+    def begin_episode(self, number: int) -> None:
         self.init_world()
+        for seat in range(len(self.participants)):
+            self._say(seat, self.show(seat), {"episode": number})
 
     def turns(self) -> Turns:
         for seat in range(len(self.participants)):
             act = self.take(seat, (yield (seat,)))
             self.execute(seat, act)
-            self.tell_all(seat, act)
+            over = self.over(act)
+            ends = {"episode_done": True} if over else {}
+            for other in range(len(self.participants)):
+                self._say(other, self.perceive(other, seat, act), ends)
+            if over:
+                self.end_episode()
+                return
 
-    def tell_all(self, actor: int, act: Message) -> None:
-        """Has every seat observe what it perceives of an act."""
-        for seat in range(len(self.participants)):
-            self.tell(seat, self.perceive(seat, actor, act))
+    def _say(self, seat: int, message: Message | None, more: Message) -> None:
+        if message is not None:
+            self.tell(seat, {"id": self.name, **message, **more})

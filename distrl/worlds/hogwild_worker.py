@@ -42,6 +42,8 @@ class HogwildWorker:
 
     def __init__(self, make_world: Callable[[int], World], index: int, batch_size: int):
         world = make_world(index)
+        if not isinstance(world, World):
+            raise TypeError(f"make_world: expected a World, got {world!r}")
         self._world = world if batch_size == 1 else BatchWorld(world, batch_size)
         self._indices = _each_once(self._world.indices())
         self._settle()

@@ -18,7 +18,7 @@ from distrl.core.threads import Deadline
 from distrl.worlds.errors import WorkerError
 from distrl.worlds.example_index import ExampleIndex
 from distrl.worlds.example_pools import ExamplePools
-from distrl.worlds.hogwild_worker import HogwildWorker, Place, Played
+from distrl.worlds.hogwild_worker import Described, HogwildWorker, Place, Played
 from distrl.worlds.messages import Message
 from distrl.worlds.participant import Participant
 from distrl.worlds.reducers import Metrics, Report, Sum, merged
@@ -71,9 +71,12 @@ class HogwildWorld(World):
           max_restarts: of all workers together.
           limits: how long to wait for the worlds, for one answer, for the end.
 
-        Raises ValueError for numbers out of range, WorkerError for a world that cannot
-        be made.
+        Raises ValueError for numbers out of range, and a world that has epochs and no
+        index that its episodes come from; TypeError for what makes no worlds,
+        WorkerError for a world that cannot be made.
         """
+        if not callable(make_world):
+            raise TypeError(f"make_world: expected a function, got {make_world!r}")
         _check("num_workers", num_workers, 1)
         _check("batch_size", batch_size, 1)
         _check("parleys_per_request", parleys_per_request, 1)
@@ -82,11 +85,13 @@ class HogwildWorld(World):
         self._parleys, self._restarts_left = parleys_per_request, max_restarts
         self._limits = limits
         self.name, self._closed, self.restarts = "hogwild", False, 0
+        self._shown = None  # workers leave out what is not
         self._places = [Place(n, self._child(n)) for n in range(num_workers)]
         try:
             for place in self._places:
                 place.child.start()
             described = [place.ready() for place in self._places]
+            _check_indices(described[0])
         except BaseException:
             self.shutdown()
             raise
@@ -292,6 +297,15 @@ class HogwildWorld(World):
         """Ends the workers; nothing more is played. May be called again."""
         self._closed = True
         close_all([place.child for place in self._places])
+
+
+def _check_indices(described: Described) -> None:
+    if described.num_episodes is not None and not described.indices:
+        raise ValueError(
+            f"{described.name!r} has epochs of {described.num_episodes} episodes, and "
+            "nobody in it has an index (see Participant.indices): each worker would "
+            "play all of them"
+        )
 
 
 def _check(what: str, number: int, least: int) -> None:

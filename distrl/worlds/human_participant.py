@@ -12,7 +12,11 @@ from distrl.worlds.participant import Participant
 
 class HumanParticipant(Participant):
     """Shows what it observes, and asks for the number of an action until it is a legal
-    one. It is not asked behind the end of a game."""
+    one: by the mask that it observes, or below `num_actions`. It is not asked behind
+    the end of a game.
+
+    It needs a terminal, so a world of this process (`num_workers=0`).
+    """
 
     def __init__(
         self,
@@ -20,11 +24,13 @@ class HumanParticipant(Participant):
         show: Callable[[Message], str] | None = None,
         ask: Callable[[str], str] = input,
         say: Callable[[str], None] = print,
+        num_actions: int | None = None,
     ):
         """`show` makes a text of a message; without it, all of it is shown."""
         super().__init__(name)
         self._show = show or _text
         self._ask, self._say = ask, say
+        self._actions = None if num_actions is None else list(range(num_actions))
 
     def observe(self, message: Message) -> None:
         super().observe(message)
@@ -35,7 +41,7 @@ class HumanParticipant(Participant):
         if self.observation.get("terminated") or self.observation.get("truncated"):
             return {}
         legal = self.observation.get("legal_actions")
-        choices = None if legal is None else np.flatnonzero(legal).tolist()
+        choices = self._actions if legal is None else np.flatnonzero(legal).tolist()
         among = "" if choices is None else f" {choices}"
         while True:
             text = self._ask(f"{self.id}, your action{among}: ").strip()

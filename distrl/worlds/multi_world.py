@@ -218,11 +218,13 @@ class MultiWorld(World):
         self._clear()
 
     def reset_metrics(self) -> None:
+        self._check_open()
         for world in self.worlds:
             world.reset_metrics()
 
     def save(self, directory: pathlib.Path) -> None:
         """Each world's participants write into a directory of its name."""
+        self._check_open()
         for world in self.worlds:
             world.save(directory / world.name)
 

@@ -58,7 +58,8 @@ class Participant:
         return shared
 
     def indices(self) -> Mapping[str, ExampleIndex]:
-        """The indices that its examples come from, by name."""
+        """The indices that its examples come from, by name. Workers are lent numbers
+        by them: one that is not here would be played by each of them."""
         return {}
 
     def reset(self) -> None:
@@ -85,8 +86,10 @@ class ScriptedParticipant(Participant):
     with the first."""
 
     def __init__(self, script: Sequence[Message], name: str = ""):
-        """Raises ValueError for an empty script."""
+        """Raises TypeError for what is no list of messages, ValueError for none."""
         super().__init__(name)
+        if not isinstance(script, Sequence):
+            raise TypeError(f"a script is a list of messages, got {script!r}")
         if not script:
             raise ValueError("a script needs a message or more, got none")
         self._script, self._next = list(script), 0

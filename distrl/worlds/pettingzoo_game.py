@@ -11,12 +11,13 @@ import numpy as np
 
 from distrl.worlds.example_index import ExampleIndex
 from distrl.worlds.messages import Message
+from distrl.worlds.numbered_world import NumberedWorld
 from distrl.worlds.participant import Participant
-from distrl.worlds.reducers import Metrics, Ratio, Report
+from distrl.worlds.reducers import Ratio
 from distrl.worlds.world import Seat, World, shut_all
 
 
-class PettingZooGame(World):
+class PettingZooGame(NumberedWorld):
     """Numbered games of an environment; seat s is its agent s.
 
     Games come from an index, and each is reset with a seed of its own, so that it is
@@ -36,7 +37,7 @@ class PettingZooGame(World):
         """Makes an environment; `seed_of` is given the number of a game. Raises
         ValueError unless there is a participant for each of the environment's agents.
         """
-        self._make, self._index, self._seed_of = environment_factory, index, seed_of
+        self._make, self._seed_of = environment_factory, seed_of
         self.environment = environment_factory()
         self._seats = {a: s for s, a in enumerate(self.environment.possible_agents)}
         if len(self._seats) != len(participants):
@@ -45,14 +46,12 @@ class PettingZooGame(World):
                 f"expected a participant for each of {list(self._seats)}, "
                 f"got {len(participants)}"
             )
-        self._games = Metrics()
         metadata = getattr(self.environment, "metadata", {})
-        super().__init__(participants, name or metadata.get("name", "pettingzoo"))
+        name = name or metadata.get("name", "pettingzoo")
+        super().__init__(participants, index, name)
 
     def _clear(self) -> None:
         super()._clear()
-        self._number: int | None = None  # of the game under way
-        self._over = False  # the newest game
         self._views: dict[str, Message] = {}  # what each agent sees in the game
         self._returns = dict.fromkeys(self._seats, 0.0)
 
@@ -67,27 +66,10 @@ class PettingZooGame(World):
 
     # Playing.
 
-    @property
-    def num_episodes(self) -> int | None:
-        return self._index.settings.size
-
-    @property
-    def episode_done(self) -> bool:
-        return self._over
-
-    @property
-    def epoch_done(self) -> bool:
-        return self._number is None and not self._index.available
-
-    def begin(self) -> bool:
-        if self._number is None:
-            self._number = self._index.take()
-            if self._number is None:
-                return False
-            self._over, self._views = False, {}
-            self._returns = dict.fromkeys(self._seats, 0.0)
-            self._begin_game(self._seed_of(self._number))
-        return True
+    def begin_episode(self, number: int) -> None:
+        self._views = {}
+        self._returns = dict.fromkeys(self._seats, 0.0)
+        self._begin_game(self._seed_of(number))
 
     def _show(
         self,
@@ -110,58 +92,44 @@ class PettingZooGame(World):
             **_legal_actions(observation, info),
         }
         if agent not in self._views:
-            view["episode"] = self._number
+            view["episode"] = self.number
         self._views[agent] = view
         self.tell(self._seats[agent], view)
 
     def _ask(self, agent: str) -> Generator[Seat, Message, Any]:
         """What an agent does. Raises RuntimeError for an act without an action,
-        ValueError for an action that is not legal."""
+        ValueError for an action that is not legal: the next parley asks again."""
         seat = self._seats[agent]
         act = self.take(seat, (yield (seat,)))
         if "action" not in act:
             raise RuntimeError(f"{self.name}: expected an action, got {dict(act)}")
-        action = act["action"]
+        action, (_, space) = act["action"], self.spaces(seat)
+        legal: Any = space
+        known = not isinstance(space, gymnasium.spaces.Discrete) or action in space
         if "legal_actions" in self._views[agent]:
             legal = np.flatnonzero(self._views[agent]["legal_actions"]).tolist()
-            if action not in legal:
-                raise ValueError(
-                    f"{self.name}: {agent} did {action!r}, legal are {legal}"
-                )
+            known = known and action in legal
+        if not known:
+            raise ValueError(f"{self.name}: {agent} did {action!r}, legal are {legal}")
         return action
 
     def _end_if_over(self) -> None:
         """Counts the game, when nobody is left in it."""
-        if self.environment.agents or self._number is None:
+        if self.environment.agents or self.number is None:
             return
-        self._index.finish(self._number)
-        self._number, self._over = None, True
+        self.end_episode()
         for agent, reached in self._returns.items():
-            self._games.add(f"{agent}/return", Ratio(reached, 1))
-            self._games.add(f"{agent}/wins", Ratio(reached > 0, 1))
-            self._games.add(f"{agent}/draws", Ratio(reached == 0, 1))
-            self._games.add(f"{agent}/losses", Ratio(reached < 0, 1))
+            self.metrics.add(f"{agent}/return", Ratio(reached, 1))
+            self.metrics.add(f"{agent}/wins", Ratio(reached > 0, 1))
+            self.metrics.add(f"{agent}/draws", Ratio(reached == 0, 1))
+            self.metrics.add(f"{agent}/losses", Ratio(reached < 0, 1))
 
-    # Counting, and the order of its life.
-
-    def measured(self) -> Report:
-        return self._games
-
-    def reset_metrics(self) -> None:
-        super().reset_metrics()
-        self._games.clear()
-
-    def indices(self) -> Mapping[str, ExampleIndex]:
-        return {**super().indices(), self.name: self._index}
+    # The order of its life.
 
     def share(self, row: int) -> World:
         shared: Any = super().share(row)
         shared.environment = self._make()
         return shared
-
-    def reset(self) -> None:
-        super().reset()
-        self._index.reset()
 
     def shutdown(self) -> None:
         if not self._closed:

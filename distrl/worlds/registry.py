@@ -71,13 +71,23 @@ def create_world(
       num_episodes: of an epoch, of each task.
       num_workers: processes, 0: this one.
       batch_size: rows that are played together, in each process.
-      weights, choose, seed: of a mixture, see MultiWorld.
+      weights, choose, seed: how a mixture chooses, see MultiWorld. Episodes do not
+        depend on it: the one with the number n is reset with the seed n.
 
-    Raises ConfigError for no task and one that nobody knows, and what the worlds raise.
+    Raises ConfigError for no task, one that nobody knows, and weights or a choice for
+    one task; TypeError and ValueError for other bad arguments; what the worlds raise.
     """
+    if not callable(make_participants):
+        raise TypeError(
+            f"make_participants: expected a function, got {make_participants!r}"
+        )
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     tasks = [part.strip() for part in task.split(",") if part.strip()]
     if not tasks:
         raise ConfigError(f"No task specified. Expected one of {sorted(_tasks)}")
+    if len(tasks) == 1 and (weights is not None or choose is not None):
+        raise ConfigError(f"weights and choose are for mixtures, got one task, {task}")
     makers = [(task, _maker(task)) for task in tasks]  # workers may not know them
     make = partial(
         _make_world, makers, make_participants, num_episodes, weights, choose, seed
@@ -121,6 +131,10 @@ def _pettingzoo_task(
 ) -> World:
     """A module of PettingZoo, such as "classic.tictactoe_v3". It has a `parallel_env`
     where the agents act at once, whichever form the game was written in."""
+    if not variant:
+        raise ConfigError(
+            "pettingzoo:: which game? Such as pettingzoo:classic.chess_v6"
+        )
     try:
         module: Any = importlib.import_module(f"pettingzoo.{variant}")
     except ModuleNotFoundError as error:

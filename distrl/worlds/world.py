@@ -41,9 +41,12 @@ class World:
         metrics: Sequence[str] | None = None,
     ):
         """`metrics` names what is reported, beside "episodes" and "steps" (None: all).
-        Raises ValueError without participants."""
+        Raises ValueError without participants, TypeError for what is none."""
         if not participants:
             raise ValueError("a world needs participants, got none")
+        for participant in participants:
+            if not isinstance(participant, Participant):
+                raise TypeError(f"expected participants, got {participant!r}")
         self._participants = list(participants)
         self.name = name or participants[0].id
         self._shown = metrics
@@ -216,11 +219,13 @@ class World:
         self._clear()
 
     def reset_metrics(self) -> None:
+        self._check_open()
         for participant in self.participants:
             participant.reset_metrics()
 
     def save(self, directory: pathlib.Path) -> None:
         """Has every participant write what it has learnt."""
+        self._check_open()
         for participant in self.participants:
             participant.save(directory)
 

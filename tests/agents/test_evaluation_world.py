@@ -18,8 +18,9 @@ from distrl.agents.evaluation_world import (
     returns_of,
 )
 from distrl.checkpoints.checkpoint_store import CheckpointStore
+from distrl.core.errors import ConfigError
 from distrl.environments.serial_vector_environment import SerialVectorEnvironment
-from distrl.evaluate import make_world
+from distrl.evaluate import find_checkpoint, make_world
 from distrl.learners.learning_session import LearningSession
 from distrl.worlds.example_index import ExampleIndex
 
@@ -169,6 +170,15 @@ def test_bad_input_of_a_worker_is_told_as_it_is(run_dir):
     code, printed, said = evaluate(run_dir, num_workers=2)
     (line,) = [line for line in said.splitlines() if line.startswith("evaluate:")]
     assert (code, printed) == (2, "") and "NoAgent" in line
+
+
+def test_checkpoints_have_names_and_paths(run_dir):
+    (path,) = (run_dir / "checkpoints").glob("0*")
+    for name in ("newest", path.name, str(path)):
+        assert find_checkpoint(run_dir, name) == path
+    for name in ("best", "000000000001", str(run_dir / "nowhere")):
+        with pytest.raises(ConfigError, match=f"--checkpoint: .* no {name} checkpoint"):
+            find_checkpoint(run_dir, name)
 
 
 @pytest.mark.timeout(60)

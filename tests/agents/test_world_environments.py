@@ -11,6 +11,7 @@ from distrl.agents.opponents import RandomOpponents
 from distrl.agents.world_environments import WorldEnvironments
 from distrl.core.errors import ConfigError
 from distrl.core.seeds import EnvironmentSeeds
+from distrl.worlds.executable_world import ExecutableWorld
 
 pytestmark = pytest.mark.timeout(60)
 SEEDS = EnvironmentSeeds(3, "actor", 0)
@@ -56,6 +57,42 @@ def test_a_step_is_the_move_of_one_side_and_the_answer_of_the_other():
         assert stones_of(step.observation) == [n - 2 for n in first]
         assert not step.reward.any() and not step.terminated.any() and not step.info
         assert len(opponents.asked) == 2 and opponents.asked[1][0] == [0, 1, 2, 3]
+
+
+class Rounds(ExecutableWorld):
+    """The same game, of its own making."""
+
+    spaces = Nim.spaces
+
+    def init_world(self):
+        self.stones = 5 + self.number % 4
+
+    def show(self, seat):
+        mask = np.array([self.stones > 0, self.stones > 1], np.int8)
+        seen = {"action_mask": mask, "observation": np.float32([self.stones])}
+        return {"observation": seen, "legal_actions": mask.astype(bool)}
+
+    def execute(self, seat, act):
+        self.stones -= int(act["action"]) + 1
+
+    def perceive(self, seat, actor, act):
+        if not self.over(act):
+            return self.show(seat)
+        reward = 1.0 if seat == actor else -1.0
+        return {**self.show(seat), "reward": reward, "terminated": True}
+
+    def over(self, act):
+        return self.stones == 0
+
+
+def test_an_executable_world_is_learnt_like_any_other():
+    runs = []
+    for game in (Nim, Rounds):
+        with WorldEnvironments(game, 4, SEEDS, opponents=Recorded) as environment:
+            rows, returns = play(environment, 60, take_one)
+            runs.append((rows, returns, environment._opponents.asked))
+    assert str(runs[0]) == str(runs[1])
+    assert {1.0, -1.0} == set(runs[1][1])
 
 
 def play(environment, steps, policy):

@@ -49,8 +49,14 @@ def test_calls_are_done_at_once_and_in_order(inline):
 
 
 def test_nothing_is_copied(inline):
-    value = threading.Lock()
-    assert inline().call("echo", value).result() is value
+    value, made = threading.Lock(), []
+
+    def factory():
+        made.append(value)
+        return Counter()
+
+    assert inline(factory).call("echo", value).result() is value
+    assert made == [value]
 
 
 def test_no_limit_is_kept(inline):
@@ -67,17 +73,30 @@ def test_errors_come_out_of_their_promises(inline):
             promise.result()
     cause = caught.value.__cause__
     assert isinstance(cause, RemoteTraceback)
-    assert "in 'raises' of child 7, in this process" in str(cause)
+    assert "in 'raises' of child 7" in str(cause)
     assert "child_objects.py" in str(cause)
     with pytest.raises(AttributeError, match="no_such_method"):
         child.call("no_such_method").result()
     assert child.call("add", 1).result() == 1 and child.state == "ready"
 
 
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_what_ends_a_process_is_for_this_one(inline, error):
-    with pytest.raises(error):
-        inline().call("raises", error)
+def test_an_object_may_leave(inline, tmp_path):
+    """As it would leave its process: it is closed, and has failed."""
+    note = tmp_path / "note"
+    child = inline(partial(Counter, note=str(note)))
+    left, late = child.call("raises", SystemExit, 3), child.call("add", 1)
+    with pytest.raises(ChildFailed, match="child 7: SystemExit: 3"):
+        left.result()
+    with pytest.raises(ChildFailed, match="child 7 has failed before"):
+        late.result()
+    assert child.state == "failed" and note.read_text() == "closed\n"
+    child.close()
+    assert child.state == "closed" and note.read_text() == "closed\n"
+
+
+def test_an_interrupt_is_for_this_process(inline):
+    with pytest.raises(KeyboardInterrupt):
+        inline().call("raises", KeyboardInterrupt)
 
 
 def test_a_constructor_that_fails(inline):
@@ -89,7 +108,7 @@ def test_a_constructor_that_fails(inline):
     assert child.state == "failed"
     reader, writer = os.pipe()
     for promise in (child.call("add", 1), child.send_descriptor("write", writer, "a")):
-        with pytest.raises(ChildFailed, match="child 7 could not be made"):
+        with pytest.raises(ChildFailed, match="child 7 has failed before"):
             promise.result()
     os.close(reader)
     os.close(writer)
@@ -125,6 +144,7 @@ def test_an_object_that_cannot_be_described_is_closed(inline, tmp_path):
     child.start()
     with pytest.raises(ArithmeticError, match="shy"):
         child.wait_ready()
+    assert note.read_text() == "closed\n"
     child.close()
     assert note.read_text() == "closed\n"
 
@@ -132,8 +152,13 @@ def test_an_object_that_cannot_be_described_is_closed(inline, tmp_path):
 def test_an_error_in_close_is_logged_and_the_others_are_closed(
     inline, new_child, tmp_path, caplog
 ):
+    class Leaves(Counter):
+        def close(self):
+            raise SystemExit
+
     note = tmp_path / "note"
-    children = [inline(BadClose), new_child(), inline(partial(Counter, note=str(note)))]
+    good = inline(partial(Counter, note=str(note)))
+    children = [inline(BadClose), inline(Leaves), new_child(), good]
     started = time.monotonic()
     with caplog.at_level(logging.WARNING, logger="absl"):
         close_all(children)

@@ -6,7 +6,10 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from distrl.worlds.example_index import ExampleIndex, Order
+from distrl.worlds.executable_world import ExecutableWorld
 from distrl.worlds.messages import Message
 from distrl.worlds.participant import Participant
 from distrl.worlds.partner_world import PartnerWorld
@@ -134,6 +137,32 @@ class Speaker(Participant):
     def reset(self) -> None:
         super().reset()
         self.heard, self.said = [], 0
+
+
+class Nim(ExecutableWorld):
+    """Who takes the last one wins; how many there are follows from the number."""
+
+    def __init__(self, participants, index=None, least=7):
+        super().__init__(participants, index)
+        self.least = least
+
+    def init_world(self):
+        self.left = self.least + self.number % 3
+
+    def show(self, seat):
+        return {"observation": np.int64(self.left)}
+
+    def execute(self, seat, act):
+        self.left -= act["action"]
+        if self.left <= 0:
+            self.metrics.add("first wins", Ratio(seat == 0, 1))
+
+    def perceive(self, seat, actor, act):
+        won = float(seat == actor) if self.over(act) else 0.0
+        return {**self.show(seat), "reward": won}
+
+    def over(self, act):
+        return self.left <= 0
 
 
 class Life(Participant):

@@ -8,6 +8,7 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
+from examples import Nim
 from gymnasium.spaces import Box, Discrete
 from pettingzoo import ParallelEnv
 from pettingzoo.classic import connect_four_v3, rps_v2, tictactoe_v3
@@ -369,3 +370,31 @@ def test_a_world_shows_what_was_said():
     environment.step(4)
     assert "[player_1 in seat 0]" in environment.render()
     assert str(environment) == "tictactoe_v3"
+
+
+def nim(kind, agents=("first", "second")):
+    shown, take = Box(-2, 9, (), np.int64), Discrete(3, start=1)
+    return kind(Nim, {a: shown for a in agents}, {a: take for a in agents})
+
+
+def test_a_game_of_ones_own():
+    """Who is first sees the beginning before it acts, also of the next game."""
+    api_test(nim(WorldAECEnv), CYCLES)
+    environment = nim(WorldAECEnv)
+    for game in (0, 1, 2):
+        environment.reset(seed=game)
+        seen = []
+        for _ in environment.agent_iter():
+            left, reward, terminated, truncated, _ = environment.last()
+            seen.append((int(left), reward))
+            environment.step(None if terminated or truncated else 3)
+        left = 7 + game
+        shown = [(n, 0) for n in (left, left - 3, left - 6) if n > 0]
+        assert seen[: len(shown)] == shown
+        assert sorted(reward for _, reward in seen[len(shown) :]) == [0, 1]
+
+
+def test_agents_have_both_spaces():
+    spaces = {"a": Discrete(2), "b": Discrete(2)}
+    with pytest.raises(ValueError, match=r"of actions for \['a'\]"):
+        WorldAECEnv(Nim, spaces, {"a": Discrete(2)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from examples import (
     BatchRepeater,
@@ -236,14 +238,15 @@ def test_rows_that_need_other_seats():
 # Its life, and what it is asked.
 
 
-def test_copies_are_shut_down_and_then_the_original():
+def test_copies_are_shut_down_and_then_the_original(tmp_path):
     """Fault 27"""
     life = Life()
     world = BatchWorld(PartnerWorld([life, Life()]), 3)
     world.shutdown()
     world.shutdown()
     assert life.asked == {"copy shutdown": 3, "shutdown": 1}
-    for call in (world.parley, world.reset):
+    save = partial(world.save, tmp_path)
+    for call in (world.parley, world.reset, world.reset_metrics, save):
         with pytest.raises(ClosedError):
             call()
 

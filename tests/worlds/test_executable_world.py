@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from examples import Speaker
+from examples import Nim, Speaker
 
 from distrl.worlds.batch_world import BatchWorld
+from distrl.worlds.example_index import ExampleIndex
 from distrl.worlds.executable_world import ExecutableWorld
+from distrl.worlds.hogwild_world import HogwildWorld
 from distrl.worlds.participant import ScriptedParticipant
 from distrl.worlds.random_participant import RandomParticipant
+from distrl.worlds.reducers import values
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -55,8 +58,8 @@ def test_an_act_is_executed_and_then_perceived():
     world = Corridor([right, left])
     world.parley()
     assert world.places[0] == 1
-    assert right.observation == {"heard": 1}
-    assert left.seen[0] == {"heard": 0}
+    assert right.observation == {"id": "Corridor", "heard": 1}
+    assert left.seen[0] == {"id": "Corridor", "heard": 0}
     assert left.seen[1]["place"] == world.places[1] != 0
 
 
@@ -81,13 +84,16 @@ def test_nothing_to_observe():
 
 def test_copies_and_resets_begin_anew():
     world = corridor()
-    world.parley()
+    for _ in range(5):
+        world.parley()
     copy = world.share(0)
-    assert copy.places == [0, 0]
     copy.parley()
+    assert [abs(place) for place in copy.places] == [1, 1]
+    assert [place % 2 for place in world.places] == [1, 1]  # 5 acts each, as before
     assert world.places is not copy.places
     world.reset()
-    assert world.places == [0, 0]
+    world.parley()
+    assert [abs(place) for place in world.places] == [1, 1]
 
 
 def test_rows_are_like_single_worlds():
@@ -104,3 +110,89 @@ def test_rows_are_like_single_worlds():
             assert len(mine.seen) == 20
     trajectories = [str(row.participants[0].seen) for row in batch.rows]
     assert len(set(trajectories)) > 1  # rows have chances of their own
+
+
+def nim(index=None, least=7):
+    players = [Recorded(seed, name) for seed, name in enumerate("AB")]
+    for player in players:
+        player._first = 1
+    return Nim(players, index, least)
+
+
+def test_seats_are_shown_the_beginning_of_each_episode():
+    """Before anybody has acted: nothing is left of the episode before."""
+    world = nim(ExampleIndex(2))
+    while world.parley():
+        pass
+    for player in world.participants:
+        first = [message for message in player.seen if "episode" in message]
+        assert first == [
+            {"id": "Nim", "observation": 7 + number, "episode": number}
+            for number in (0, 1)
+        ]
+        second = player.seen.index(first[1])
+        assert player.seen[second - 1]["episode_done"]
+        assert [m.get("episode_done", False) for m in player.seen].count(True) == 2
+
+
+def test_an_episode_ends_with_the_act_that_ends_it():
+    world = Nim([ScriptedParticipant([{"action": 7}]), Speaker("B")], ExampleIndex(1))
+    assert world.parley() and world.episode_done
+    assert world.participants[1].said == 0  # it would have been its turn
+    assert world.participants[0].observation["reward"] == 1.0
+    assert not world.parley() and world.episodes == 1 and world.epoch_done
+
+
+def test_an_act_may_end_an_episode():
+    script = [{"action": 1}, {"action": 2, "episode_done": True}]
+    world = ExecutableWorld([ScriptedParticipant(script), Speaker("B")])
+    done = []
+    for _ in range(6):
+        world.parley()
+        done.append(world.episode_done)
+    assert done == [False, True] * 3 and world.episodes == 3
+
+
+def test_an_act_of_the_episode_before_ends_nothing():
+    quits = ScriptedParticipant([{"action": 1, "episode_done": True}, {"action": 1}])
+    world = ExecutableWorld([Speaker("A"), quits])
+    for _ in range(4):
+        world.parley()
+    assert world.episodes == 2
+
+
+def test_an_interrupted_episode_begins_anew():
+    world = nim(ExampleIndex(3), least=100)
+    world.parley()
+    world.reset()
+    world.parley()
+    assert world.number == 0 and 96 <= world.left <= 98
+    assert [m["observation"] for m in world.participants[0].seen if "episode" in m] == [
+        *(100, 100)
+    ]
+
+
+def report(world):
+    with world:
+        while world.parley():
+            pass
+        return values(world.report())
+
+
+@pytest.mark.timeout(60)
+def test_games_are_the_same_and_counted_once_wherever_they_are_played():
+    alone = report(nim(ExampleIndex(40)))
+    assert alone["episodes"] == 40 and 0 < alone["first wins"] < 1
+    assert report(BatchWorld(nim(ExampleIndex(40)), 7)) == alone
+    hogwild = HogwildWorld(lambda worker: nim(ExampleIndex(40)), 2, 3)
+    assert len(set(hogwild.pids)) == 2
+    assert report(hogwild) == alone
+
+
+def test_an_endless_game_needs_no_index():
+    world = nim()
+    for _ in range(50):
+        assert world.parley()
+    assert world.num_episodes is None and world.episodes > 5
+    (index,) = world.indices().values()
+    assert index.taken - world.episodes in (0, 1)

@@ -10,7 +10,14 @@ import time
 from functools import partial
 
 import pytest
-from examples import each_once, play_epoch, played
+from examples import (
+    CountingTeacher,
+    Repeater,
+    counting_world,
+    each_once,
+    play_epoch,
+    played,
+)
 from hogwild_examples import (
     LIMITS,
     die,
@@ -31,6 +38,7 @@ from hogwild_examples import (
 )
 
 from distrl.worlds.errors import ClosedError, WorkerError
+from distrl.worlds.partner_world import PartnerWorld
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -133,6 +141,26 @@ def test_a_worker_that_dies_unasked(tmp_path):
 def test_a_world_that_cannot_be_made(trouble, says):
     with pytest.raises(WorkerError, match=says):
         hogwild(partial(made_badly, trouble, 1), 2, max_restarts=5)
+
+
+def test_what_is_no_world():
+    with pytest.raises(TypeError, match="make_world: expected a function, got <"):
+        hogwild(counting_world(17), 2)
+    with pytest.raises(WorkerError, match="worker 0: .*expected a World, got None"):
+        hogwild(lambda worker: None, 1)
+
+
+def test_an_epoch_without_an_index():
+    """Each worker would play all of it."""
+
+    class Careless(CountingTeacher):
+        def indices(self):
+            return {}
+
+    before = workers()
+    with pytest.raises(ValueError, match="'careless' has epochs of 17 .*no.*index"):
+        hogwild(lambda worker: PartnerWorld([Careless(17), Repeater()], "careless"), 2)
+    assert workers() <= before
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 
 import pytest
 from examples import (
@@ -325,7 +326,7 @@ def test_mixtures_of_mixtures():
 # The order of its life.
 
 
-def test_all_worlds_are_shut_down():
+def test_all_worlds_are_shut_down(tmp_path):
     """Fault 22"""
     lives = [Life("a"), Life("b")]
     world = MultiWorld([PartnerWorld([life, Life()]) for life in lives])
@@ -335,8 +336,9 @@ def test_all_worlds_are_shut_down():
     assert [life.asked["shutdown"] for life in lives] == [1, 1]
     with pytest.raises(ClosedError):
         world.parley()
-    with pytest.raises(ClosedError):
-        world.reset()
+    for call in (world.reset, world.reset_metrics, partial(world.save, tmp_path)):
+        with pytest.raises(ClosedError):
+            call()
 
 
 def test_all_worlds_are_saved_and_reset(tmp_path):

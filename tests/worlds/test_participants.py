@@ -79,6 +79,8 @@ def test_a_script_is_said_in_turn():
 def test_a_script_says_something():
     with pytest.raises(ValueError, match="script"):
         ScriptedParticipant([])
+    with pytest.raises(TypeError, match="list of messages, got {'action': 1}"):
+        ScriptedParticipant({"action": 1})
 
 
 # Chance.
@@ -179,6 +181,17 @@ def test_a_human_is_asked_until_the_action_is_legal():
         "expected a number, got ''",
     ]
     assert terminal.asked == ["you, your action [0, 2]: "] * 5
+
+
+def test_a_human_may_be_told_how_many_actions_there_are():
+    terminal = Terminal("3", "-1", "2", "2", "1")
+    human = terminal.human(num_actions=3)
+    human.observe({"observation": 1})
+    assert human.act() == {"action": 2}
+    human.observe({"observation": 1, "legal_actions": [False, True, False]})
+    assert human.act() == {"action": 1}
+    assert terminal.asked[0] == "you, your action [0, 1, 2]: "
+    assert "2 is not one of [1]" in terminal.said
 
 
 @pytest.mark.parametrize("end", ["terminated", "truncated"])

@@ -252,13 +252,21 @@ def test_shutdown_ends_all_once():
     assert [life.asked for life in lives] == [{"shutdown": 1}] * 2
 
 
-@pytest.mark.parametrize("call", ["parley", "reset"])
-def test_a_closed_world_is_not_played(call):
+@pytest.mark.parametrize("call", ["parley", "reset", "reset_metrics", "save"])
+def test_a_closed_world_is_not_played(call, tmp_path):
     """Fault 6"""
-    world = PartnerWorld([Life(), Life()], "dull")
+    life = Life()
+    world = PartnerWorld([life, Life()], "dull")
     world.shutdown()
     with pytest.raises(ClosedError, match="dull"):
-        getattr(world, call)()
+        getattr(world, call)(*[tmp_path] * (call == "save"))
+    assert life.asked == {"shutdown": 1}
+
+
+def test_a_world_needs_participants():
+    for nobody in (Life, None, {"action": 1}):
+        with pytest.raises(TypeError, match="expected participants, got"):
+            PartnerWorld([Life(), nobody])
 
 
 def test_shutdown_asks_everyone_whatever_they_say():

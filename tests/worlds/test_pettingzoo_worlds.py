@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from pettingzoo.classic import connect_four_v3, rps_v2, tictactoe_v3
 from small_games import (
+    NUM_ACTIONS,
     BatchPlayer,
     Chance,
     Failing,
@@ -30,6 +32,7 @@ from distrl.worlds.registry import create_world
 
 pytestmark = pytest.mark.timeout(30)
 ROCK, PAPER, SCISSORS = range(3)
+ALL = [1] * NUM_ACTIONS  # a mask
 
 
 def tictactoe(participants, games=1) -> PettingZooWorld:
@@ -194,6 +197,28 @@ def test_a_mask_may_be_in_the_info(kind):
     )
     with pytest.raises(ValueError, match=r"agent_1 did 1, legal are \[0, 2\]"):
         play(world)
+
+
+@pytest.mark.parametrize("action", [3, -1, None, 0.5, np.array([1]), np.array([0, 1])])
+def test_an_action_that_the_game_does_not_have(action):
+    """Also where there is no mask, and with whatever NumPy makes of a comparison."""
+    for world in (
+        rps([Player("p0", script(0, 0)), Player("p1", script(action, 0))], games=1),
+        lives(Together, [Player("p0"), Player("p1", script(action))], 2, 2),
+        lives(RoundRobin, [Player("p0"), Player("p1", script(action))], 2, 2, mask=ALL),
+    ):
+        with pytest.raises(ValueError, match=r"_1 did .*, legal are (Discrete|\[0, 1)"):
+            play(world)
+
+
+@pytest.mark.parametrize("action", [1, np.int64(1), np.array(1)])
+def test_actions_may_be_numpys(action):
+    for kind in (RoundRobin, Together):
+        for mask in (None, ALL):
+            players = [Player("p0"), Player("p1", script(action, action))]
+            world = lives(kind, players, 2, 2, mask=mask)
+            play(world)
+            assert world.episodes == 1
 
 
 def test_an_act_needs_an_action():

@@ -146,6 +146,26 @@ def test_a_mixture(counting):
     assert values(world.report())["counting:2/episodes"] == 3
 
 
+@pytest.mark.parametrize("setting", [{"weights": [1]}, {"choose": lambda *_: 0}])
+def test_one_task_is_no_mixture(counting, setting):
+    with pytest.raises(ConfigError, match="one task, counting"):
+        create_world("counting", one, **setting)
+
+
+@pytest.mark.parametrize("number", [0, -3])
+def test_numbers_out_of_range(counting, number):
+    for workers in (0, 1):
+        with pytest.raises(ValueError, match=f"batch_size .*got {number}"):
+            create_world("counting", one, 3, workers, batch_size=number)
+    with pytest.raises(ValueError, match="num_workers .*got -1"):
+        create_world("counting", one, 3, num_workers=-1)
+
+
+def test_participants_are_made(counting):
+    with pytest.raises(TypeError, match=r"make_participants: .*got \[<"):
+        create_world("counting", one())
+
+
 def test_settings_of_a_mixture(counting):
     def names(**kwargs):
         world = create_world("counting,other", one, 20, **kwargs)
