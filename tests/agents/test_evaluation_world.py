@@ -172,10 +172,13 @@ def test_bad_input_of_a_worker_is_told_as_it_is(run_dir):
     assert (code, printed) == (2, "") and "NoAgent" in line
 
 
-def test_checkpoints_have_names_and_paths(run_dir):
+def test_checkpoints_have_names_and_paths(run_dir, monkeypatch):
     (path,) = (run_dir / "checkpoints").glob("0*")
     for name in ("newest", path.name, str(path)):
         assert find_checkpoint(run_dir, name) == path
+    monkeypatch.chdir(run_dir)
+    relative = path.relative_to(run_dir)
+    assert find_checkpoint(run_dir, str(relative)).resolve() == path.resolve()
     for name in ("best", "000000000001", str(run_dir / "nowhere")):
         with pytest.raises(ConfigError, match=f"--checkpoint: .* no {name} checkpoint"):
             find_checkpoint(run_dir, name)

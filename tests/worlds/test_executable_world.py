@@ -143,6 +143,22 @@ def test_an_episode_ends_with_the_act_that_ends_it():
     assert not world.parley() and world.episodes == 1 and world.epoch_done
 
 
+def test_acts_are_those_of_the_episode():
+    players = [ScriptedParticipant([{"action": n} for n in ns]) for ns in ([6, 8], [1])]
+    world = Nim(players, ExampleIndex(2))
+    assert world.parley() and [act["action"] for act in world.acts] == [6, 1]
+    assert world.parley() and [act.get("action") for act in world.acts] == [8, None]
+
+
+def test_what_was_finished_is_told():
+    index = ExampleIndex(9)
+    index.lend([3, 8])
+    world = nim(index)
+    while world.parley():
+        pass
+    assert index.give_back() == ([], [3, 8])
+
+
 def test_an_act_may_end_an_episode():
     script = [{"action": 1}, {"action": 2, "episode_done": True}]
     world = ExecutableWorld([ScriptedParticipant(script), Speaker("B")])
