@@ -22,18 +22,21 @@ if TYPE_CHECKING:
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("run_dir", None, "The run.")
-flags.DEFINE_integer("episodes", 100, "How many fresh episodes.", lower_bound=1)
-flags.DEFINE_integer("seed", 0, "Of the environments.", lower_bound=0)
-flags.DEFINE_integer(
-    "num_workers", 1, "Processes that play; 1: this one alone.", lower_bound=1
-)
-flags.DEFINE_string(
-    "checkpoint", "newest", "newest, best, the name of one of the run, or a path."
-)
-flags.mark_flag_as_required("run_dir")
-
 _STEPS_PER_REQUEST = 64  # of a worker
+
+
+def define_flags() -> None:
+    """Of the program: another one may import this module beside its own."""
+    flags.DEFINE_string("run_dir", None, "The run.")
+    flags.DEFINE_integer("episodes", 100, "How many fresh episodes.", lower_bound=1)
+    flags.DEFINE_integer("seed", 0, "Of the environments.", lower_bound=0)
+    flags.DEFINE_integer(
+        "num_workers", 1, "Processes that play; 1: this one alone.", lower_bound=1
+    )
+    flags.DEFINE_string(
+        "checkpoint", "newest", "newest, best, the name of one of the run, or a path."
+    )
+    flags.mark_flag_as_required("run_dir")
 
 
 def find_checkpoint(run_dir: pathlib.Path, name: str) -> pathlib.Path:
@@ -145,4 +148,5 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    define_flags()
     app.run(main)

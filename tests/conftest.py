@@ -43,7 +43,8 @@ def pytest_timeout_set_timer(item, settings):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_cancel_timer(item):
-    item.last_resort.cancel()
+    if hasattr(item, "last_resort"):  # not a module that cannot be imported
+        item.last_resort.cancel()
     return (yield)
 
 

@@ -36,9 +36,9 @@ class ExecutableWorld(NumberedWorld):
         Nim([player, other], ExampleIndex(100))  # an epoch of 100 games
 
     A parley is a round, in which every seat acts once; the rest of it is left out when
-    the episode ends. Whoever rules it, its `init_world` begins each episode, in each
-    copy of the world: a random state follows from `self.number`, for the same number to
-    be the same episode wherever it is played.
+    the episode ends. Each copy has a state of its own. If that is random, it should
+    follow from `self.number`: then the same number is the same episode wherever it is
+    played.
     """
 
     def init_world(self) -> None:
@@ -67,6 +67,7 @@ class ExecutableWorld(NumberedWorld):
 
     def turns(self) -> Turns:
         for seat in range(len(self.participants)):
+            self.recall(seat)
             act = self.take(seat, (yield (seat,)))
             self.execute(seat, act)
             over = self.over(act)
@@ -79,4 +80,4 @@ class ExecutableWorld(NumberedWorld):
 
     def _say(self, seat: int, message: Message | None, more: Message) -> None:
         if message is not None:
-            self.tell(seat, {"id": self.name, **message, **more})
+            self.tell_own(seat, {"id": self.name, **message, **more})

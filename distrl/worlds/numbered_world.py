@@ -6,6 +6,7 @@ import abc
 from collections.abc import Mapping, Sequence
 
 from distrl.worlds.example_index import ExampleIndex
+from distrl.worlds.messages import Message
 from distrl.worlds.participant import Participant
 from distrl.worlds.reducers import Metrics, Report
 from distrl.worlds.world import World
@@ -33,6 +34,7 @@ class NumberedWorld(World):
         super()._clear()
         self.number: int | None = None  # of the episode under way
         self._over = False  # the newest episode
+        self._views: dict[int, Message] = {}  # by seat
 
     # What a subclass says.
 
@@ -41,6 +43,17 @@ class NumberedWorld(World):
         """Makes the state of the world, in the first parley of an episode."""
 
     # What a subclass calls.
+
+    def tell_own(self, seat: int, message: Message) -> None:
+        """Tells a seat what it sees, which may not be what the others see."""
+        self.tell(seat, message)
+        self._views[seat] = self.participants[seat].observation
+
+    def recall(self, seat: int) -> None:
+        """Before a seat is asked: who sits in several of them has been told since what
+        the others see."""
+        if seat in self._views:
+            self.participants[seat].observation = self._views[seat]
 
     def end_episode(self) -> None:
         """The parley under way is the last one of the episode."""
@@ -56,7 +69,7 @@ class NumberedWorld(World):
             if number is None:
                 return False
             self._acts = [{} for _ in self._acts]
-            self.number, self._over = number, False
+            self.number, self._over, self._views = number, False, {}
             self.begin_episode(number)
         return True
 

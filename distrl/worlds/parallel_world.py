@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from distrl.worlds.messages import Message
 from distrl.worlds.pettingzoo_game import PettingZooGame
 from distrl.worlds.world import Turns
 
@@ -18,10 +15,6 @@ class ParallelWorld(PettingZooGame):
     asked anything, behind the message that says so.
     """
 
-    def _clear(self) -> None:
-        super()._clear()
-        self._seen: dict[str, Message] = {}  # what participants made of their views
-
     def _begin_game(self, seed: int) -> None:
         observations, infos = self.environment.reset(seed=seed)
         for agent in self.environment.agents:
@@ -30,15 +23,9 @@ class ParallelWorld(PettingZooGame):
     def turns(self) -> Turns:
         actions = {}
         for agent in list(self.environment.agents):
-            # One that sits in several seats has seen the views of the others since.
-            self.participants[self._seats[agent]].observation = self._seen[agent]
             actions[agent] = yield from self._ask(agent)
         results = self.environment.step(actions)
         for agent in dict.fromkeys([*actions, *self.environment.agents]):
             self._show(agent, *(of_all.get(agent) for of_all in results))
-            self._returns[agent] += self._views[agent]["reward"]
+            self._returns[agent] += self._messages[agent]["reward"]
         self._end_if_over()
-
-    def _show(self, agent: str, *result: Any) -> None:
-        super()._show(agent, *result)
-        self._seen[agent] = self.participants[self._seats[agent]].observation

@@ -52,7 +52,7 @@ class PettingZooGame(NumberedWorld):
 
     def _clear(self) -> None:
         super()._clear()
-        self._views: dict[str, Message] = {}  # what each agent sees in the game
+        self._messages: dict[str, Message] = {}  # what each agent sees in the game
         self._returns = dict.fromkeys(self._seats, 0.0)
 
     def spaces(self, seat: int) -> tuple[gymnasium.Space, gymnasium.Space]:
@@ -67,7 +67,7 @@ class PettingZooGame(NumberedWorld):
     # Playing.
 
     def begin_episode(self, number: int) -> None:
-        self._views = {}
+        self._messages = {}
         self._returns = dict.fromkeys(self._seats, 0.0)
         self._begin_game(self._seed_of(number))
 
@@ -91,23 +91,24 @@ class PettingZooGame(NumberedWorld):
             "info": dict(info or {}),
             **_legal_actions(observation, info),
         }
-        if agent not in self._views:
+        if agent not in self._messages:
             view["episode"] = self.number
-        self._views[agent] = view
-        self.tell(self._seats[agent], view)
+        self._messages[agent] = view
+        self.tell_own(self._seats[agent], view)
 
     def _ask(self, agent: str) -> Generator[Seat, Message, Any]:
         """What an agent does. Raises RuntimeError for an act without an action,
         ValueError for an action that is not legal: the next parley asks again."""
         seat = self._seats[agent]
+        self.recall(seat)
         act = self.take(seat, (yield (seat,)))
         if "action" not in act:
             raise RuntimeError(f"{self.name}: expected an action, got {dict(act)}")
         action, (_, space) = act["action"], self.spaces(seat)
         legal: Any = space
         known = not isinstance(space, gymnasium.spaces.Discrete) or action in space
-        if "legal_actions" in self._views[agent]:
-            legal = np.flatnonzero(self._views[agent]["legal_actions"]).tolist()
+        if "legal_actions" in self._messages[agent]:
+            legal = np.flatnonzero(self._messages[agent]["legal_actions"]).tolist()
             known = known and action in legal
         if not known:
             raise ValueError(f"{self.name}: {agent} did {action!r}, legal are {legal}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from examples import Nim, Speaker
+from examples import BatchRepeater, Nim, Speaker
 
 from distrl.worlds.batch_world import BatchWorld
 from distrl.worlds.example_index import ExampleIndex
@@ -148,6 +148,27 @@ def test_acts_are_those_of_the_episode():
     world = Nim(players, ExampleIndex(2))
     assert world.parley() and [act["action"] for act in world.acts] == [6, 1]
     assert world.parley() and [act.get("action") for act in world.acts] == [8, None]
+
+
+class Secrets(ExecutableWorld):
+    """Each seat sees nothing but its own number."""
+
+    def show(self, seat):
+        return {"observation": seat}
+
+    def perceive(self, seat, actor, act):
+        return {"observation": seat, "of": actor}
+
+
+def test_one_in_several_seats_sees_what_each_of_them_sees():
+    for batch_size in (0, 3):
+        one = BatchRepeater()
+        world = Secrets([one] * 3)
+        played = BatchWorld(world, batch_size) if batch_size else world
+        for _ in range(4):
+            assert played.parley()
+            for row in played.rows if batch_size else [world]:
+                assert [act["action"] for act in row.acts] == [0, 1, 2]
 
 
 def test_what_was_finished_is_told():
