@@ -81,8 +81,7 @@ class Host:
         _, _, body = self._receive()
         try:
             self._object = pickle.loads(body)()
-            describe = getattr(self._object, "describe", None)
-            ready = wire.dumps(describe() if describe else None)
+            ready = wire.dumps(describe(self._object))
         except Terminated:
             raise
         except BaseException as error:
@@ -125,9 +124,7 @@ class Host:
         if not self._close_lock.acquire(blocking=False):
             return b""
         try:
-            close = getattr(self._object, "close", None)
-            if close is not None:
-                close()
+            close(self._object)
         except BaseException as error:
             return remote_errors.encode(error, f"in 'close' of {self._name}")
         return b""
@@ -158,6 +155,22 @@ class Host:
         if len(data) < size:
             raise Terminated
         return data
+
+
+# What a child does with its object, wherever that lives.
+
+
+def describe(target: Any) -> Any:
+    """What the object says of itself, if it does."""
+    own = getattr(target, "describe", None)
+    return None if own is None else own()
+
+
+def close(target: Any) -> None:
+    """Calls the object's own close(), if it has one."""
+    own = getattr(target, "close", None)
+    if own is not None:
+        own()
 
 
 def perform(target: Any, kind: int, name: str, args: Any, kwargs: Any) -> Any:

@@ -36,8 +36,7 @@ class InlineLink:
         """Makes the object; `ready` says how that went."""
         try:
             self._object = factory()
-            describe = getattr(self._object, "describe", None)
-            described = describe() if describe else None
+            described = child_loop.describe(self._object)
         except (Exception, SystemExit) as error:
             self._settle(self.ready, error, f"in {self.name}, while it was made")
             self._fail()
@@ -95,11 +94,9 @@ class InlineLink:
 
     def _close_object(self) -> None:
         """What its own close() raises is logged."""
+        target, self._object = self._object, None
         try:
-            close = getattr(self._object, "close", None)
-            self._object = None
-            if close is not None:
-                close()
+            child_loop.close(target)
         except (Exception, SystemExit) as error:
             logging.warning("%s: its close() raised %r", self.name, error)
 

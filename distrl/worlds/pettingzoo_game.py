@@ -104,9 +104,8 @@ class PettingZooGame(NumberedWorld):
         act = self.take(seat, (yield (seat,)))
         if "action" not in act:
             raise RuntimeError(f"{self.name}: expected an action, got {dict(act)}")
-        action, (_, space) = act["action"], self.spaces(seat)
-        legal: Any = space
-        known = not isinstance(space, gymnasium.spaces.Discrete) or action in space
+        action, legal = act["action"], self.environment.action_space(agent)
+        known = not isinstance(legal, gymnasium.spaces.Discrete) or action in legal
         if "legal_actions" in self._messages[agent]:
             legal = np.flatnonzero(self._messages[agent]["legal_actions"]).tolist()
             known = known and action in legal

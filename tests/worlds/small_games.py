@@ -30,11 +30,12 @@ class _Lives:
         lives: Sequence[int],
         truncated: Sequence[int] = (),
         mask: Sequence[int] | None = None,
+        num_actions: int = NUM_ACTIONS,
     ):
         self.possible_agents = [f"agent_{number}" for number in range(len(lives))]
         self.agents: list[str] = []
         self.lives, self.cut, self.mask = lives, truncated, mask
-        sees, acts = Box(-1, 1 << 20, (3,), np.int64), Discrete(NUM_ACTIONS)
+        sees, acts = Box(-1, 1 << 20, (3,), np.int64), Discrete(num_actions)
         self._spaces = {a: copy.deepcopy((sees, acts)) for a in self.possible_agents}
         self.seeds: list[int | None] = []  # of all resets
         self.closed = 0  # times

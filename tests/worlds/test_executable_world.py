@@ -34,8 +34,8 @@ class Corridor(ExecutableWorld):
 class Recorded(RandomParticipant):
     """Keeps what it observes."""
 
-    def __init__(self, seed, name):
-        super().__init__(2, seed, name)
+    def __init__(self, seed, name, first=0):
+        super().__init__(2, seed, name, first)
         self.seen = []
 
     def observe(self, message):
@@ -113,10 +113,7 @@ def test_rows_are_like_single_worlds():
 
 
 def nim(index=None, least=7):
-    players = [Recorded(seed, name) for seed, name in enumerate("AB")]
-    for player in players:
-        player._first = 1
-    return Nim(players, index, least)
+    return Nim([Recorded(0, "A", 1), Recorded(1, "B", 1)], index, least)
 
 
 def test_seats_are_shown_the_beginning_of_each_episode():

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import pytest
-from small_games import NUM_ACTIONS, Player, RoundRobin, Together, told
+from small_games import Player, RoundRobin, Together, told
 
 from distrl.worlds.example_index import ExampleIndex
 from distrl.worlds.parallel_world import ParallelWorld
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(20)
 
 def basic_multi_agent(participants, games=1):
     def make():
-        return Together([25] * len(participants))
+        return Together([25] * len(participants), num_actions=len(participants))
 
     return ParallelWorld(make, participants, ExampleIndex(games))
 
@@ -42,11 +42,6 @@ def mapped(number, policies):
 
 def agent_of(message):
     return int(message["observation"][0])
-
-
-def action_of(message):
-    """One that tells agents with different policies apart."""
-    return agent_of(message) % NUM_ACTIONS
 
 
 class Transition(NamedTuple):
@@ -96,7 +91,7 @@ def test_all_are_done_in_the_25th_step():
 def test_each_policy_has_the_rows_of_its_agents():
     """5 agents mapped to p{i % 2}, 50 steps: p0 has 150 rows, p1 100, and t of each of
     the 6 that p0 has played is 0 … 24."""
-    policies = [Player("p0", action_of), Player("p1", action_of)]
+    policies = [Player("p0", agent_of), Player("p1", agent_of)]
     world = basic_multi_agent(mapped(5, policies), games=2)
     while world.parley():
         pass
@@ -108,8 +103,7 @@ def test_each_policy_has_the_rows_of_its_agents():
             agent, t, game = message["observation"].tolist()
             rows.setdefault((agent, game), []).append(t)
         assert rows == {(a, game): list(range(25)) for a in agents for game in (0, 1)}
-    acts = {f"agent_{n}": n % NUM_ACTIONS for n in range(5)}
-    assert world.environment.actions == [acts] * 50
+    assert world.environment.actions == [{f"agent_{n}": n for n in range(5)}] * 50
 
 
 def test_one_after_another():
